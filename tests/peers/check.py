@@ -11,6 +11,8 @@ Versions: those in tests/peers/venv
   e  adapters saved by undertone, loaded by peft: the same; and adapters merged by undertone, loaded
      by transformers. LoRA on the usual layers, on all linear ones, on some blocks, rank-stabilised,
      with the token embeddings; DoRA; (IA)³
+  f  runs of undertone: the Python of their model cards, as it stands; their adapters by peft's
+     automatic classes without further arguments; and the same after merging
 
 A difference is relative: the largest over a row, divided by the row's largest value; the worst row
 counts.
@@ -25,7 +27,12 @@ import sys
 
 import torch
 import transformers
-from peft import PeftModel, get_peft_model_state_dict
+from peft import (
+    AutoPeftModelForCausalLM,
+    AutoPeftModelForSequenceClassification,
+    PeftModel,
+    get_peft_model_state_dict,
+)
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
@@ -42,7 +49,7 @@ PROMPTS = [
 parser = argparse.ArgumentParser()
 parser.add_argument("--assets", type=pathlib.Path, default=ROOT / "target/assets")
 parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "target/release/undertone")
-parser.add_argument("--only", default="abcde", help="letters of the checks to run")
+parser.add_argument("--only", default="abcdef", help="letters of the checks to run")
 parser.add_argument("--match", default="", help="a part of the names of the checks to run")
 args = parser.parse_args()
 transformers.logging.set_verbosity_error()
@@ -311,6 +318,60 @@ def check_merge_of_peft(adapter):
     )
 
 
+def train(base, name, *more):
+    """A short run; its folder."""
+    rows, out = work / "train.tsv", work / f"run-{name}"
+    rows.write_text(
+        "text\tlabel\n"
+        + "".join(f"{'the cat sat' if i % 2 else 'a dog ran'} {i}\t{i % 2}\n" for i in range(200))
+    )
+    call(
+        args.binary,
+        "train",
+        "--model",
+        base,
+        "--data",
+        rows,
+        "--text",
+        "text",
+        "--epsilon",
+        8,
+        "--set",
+        "training.epochs=1",
+        "--set",
+        "data.max_tokens=16",
+        "--set",
+        "model.tuning={ lora = { rank = 2 } }",
+        "--out",
+        out,
+        *more,
+    )
+    return out
+
+
+def run_card(folder):
+    """Runs the Python of a card in its folder; what it prints."""
+    card = (folder / "README.md").read_text()
+    code = card.split("```python\n")[1].split("```")[0]
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"the card's Python: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout.strip()
+
+
+def check_card(base, name, auto, *more):
+    adapter = train(base, name, *more) / "adapter"
+    said = run_card(adapter)
+    merged = work / f"card-merged-{name}"
+    call(args.binary, "merge", "--model", base, "--adapter", adapter, "--out", merged)
+    if run_card(merged) != said or not said:
+        raise RuntimeError(f"the adapter's card prints {said!r}, the merged model's another text")
+    auto = auto.from_pretrained(adapter).eval()
+    merged_model = load(merged)
+    inputs = encode(base, ["the cat sat", "a dog ran"])
+    return apart(logits(auto, inputs), logits(merged_model, inputs))
+
+
 minilm, stories, classifier = (
     args.assets / "models/all-MiniLM-L6-v2",
     args.assets / "models/stories15M",
@@ -406,5 +467,18 @@ for adapter in sorted(path.parent for path in FIXTURES.glob("*/adapter_config.js
         f"{adapter.name}, made by peft and merged by undertone",
         lambda: check_merge_of_peft(adapter),
     )
+binary = ["--task", "classification", "--label", "label", "--set", 'data.labels=["bad", "good"]']
+check(
+    "f",
+    "a card of a classifier",
+    lambda: check_card(minilm, "classifier", AutoPeftModelForSequenceClassification, *binary),
+)
+check(
+    "f",
+    "a card of a language model",
+    lambda: check_card(
+        stories, "stories", AutoPeftModelForCausalLM, "--task", "language-modelling"
+    ),
+)
 print("all OK" if failures == 0 else f"{failures} NOT OK")
 sys.exit(failures > 0)

@@ -6,23 +6,23 @@ use crate::sum::Sum;
 use crate::{Bounds, Composition, Error, Result, gaussian, gdp, rdp};
 use serde::{Deserialize, Serialize};
 
-/// Which accountant to use.
+/// Accountant to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Accountant {
-    /// The closed form of the Gaussian mechanism if nothing is subsampled, rdp with a private
-    /// selection, otherwise numerical composition; always certified.
+    /// `gaussian` without subsampling, `rdp` for private selection, otherwise `prv`; always
+    /// certified.
     #[default]
     Auto,
-    /// Numerical composition of privacy-loss distributions (PRV accountant), certified on both
-    /// sides.
+    /// Numerical composition of privacy loss distributions (PRV accountant), with certified lower
+    /// and upper bounds.
     Prv,
-    /// Rényi DP (RDP): certified from above only, and looser.
+    /// Rényi DP (RDP): a certified but looser upper bound.
     Rdp,
-    /// Gaussian DP (GDP) by the central limit theorem: an approximation that is not a bound.
+    /// Gaussian DP (GDP) by the central limit theorem: an approximation, not a bound.
     Gdp,
-    /// The closed form of the Gaussian mechanism, without subsampling only.
+    /// Closed form of the Gaussian mechanism, only without subsampling.
     Gaussian,
 }
 
@@ -150,7 +150,7 @@ fn resolve(composition: &Composition, accountant: Accountant) -> Result<Accounta
         Accountant::Auto => Ok(Accountant::Prv),
         Accountant::Gaussian if !is_unsampled(composition) => Err(Error::Unsupported {
             accountant: "gaussian",
-            what: "subsampling or randomised response",
+            what: "subsampling or randomized response",
         }),
         other => Ok(other),
     }
@@ -172,7 +172,7 @@ pub(crate) fn check_delta(delta: f64) -> Result<()> {
 pub(crate) fn check_target(epsilon: f64) -> Result<()> {
     check_epsilon(epsilon)?;
     if epsilon < limits::LEAST_EPSILON {
-        return Err(Error::invalid("ε", epsilon, "at least 1e-4, or nothing is learnt"));
+        return Err(Error::invalid("ε", epsilon, "at least 1e-4, or nothing is learned"));
     }
     Ok(())
 }

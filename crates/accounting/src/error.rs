@@ -112,12 +112,18 @@ pub enum Error {
 #[error("{text}")]
 pub struct SystemError {
     text: String,
+    kind: std::io::ErrorKind,
 }
 
 impl SystemError {
     /// What the operating system said.
     pub fn new(error: &std::io::Error) -> Self {
-        Self { text: error.to_string() }
+        Self { text: error.to_string(), kind: error.kind() }
+    }
+
+    /// What kind of failure it was.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        self.kind
     }
 }
 

@@ -4,12 +4,12 @@ use crate::selection::NumberOfRuns;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Which data sets are neighbours.
+/// Definition of neighboring datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Adjacency {
-    /// One unit is added or removed; ε is that of the worse direction.
+    /// One unit is added or removed; ε is the maximum of both directions.
     #[default]
     AddRemove,
     /// One unit is replaced by another.
@@ -51,7 +51,7 @@ pub enum Event {
         /// The probability with which each unit is in the sample, in (0, 1].
         sampling_rate: f64,
     },
-    /// k-ary randomised response: the true value with probability e^ε / (e^ε + k − 1), otherwise a
+    /// k-ary randomized response: the true value with probability e^ε / (e^ε + k − 1), otherwise a
     /// uniform one of the others.
     ///
     /// Under add-remove adjacency an absent unit responds for some fixed value, so its absence does
@@ -142,10 +142,10 @@ impl Event {
                 Ok(())
             }
             Event::RandomisedResponse { epsilon, categories } => {
-                positive("ε of randomised response", epsilon)?;
+                positive("ε of randomized response", epsilon)?;
                 if epsilon > limits::EPSILON {
                     return Err(Error::invalid(
-                        "ε of randomised response",
+                        "ε of randomized response",
                         epsilon,
                         "at most 1000",
                     ));
@@ -203,7 +203,7 @@ pub struct Part {
 /// A composition of releases about the same data, in any order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Composition {
-    /// Which data sets are neighbours.
+    /// Definition of neighboring datasets.
     pub adjacency: Adjacency,
     parts: Vec<Part>,
 }

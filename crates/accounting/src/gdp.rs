@@ -29,7 +29,7 @@ pub fn mu(composition: &Composition) -> Result<f64> {
                 Event::RandomisedResponse { .. } => {
                     return Err(Error::Unsupported {
                         accountant: "gdp",
-                        what: "randomised response",
+                        what: "randomized response",
                     });
                 }
                 Event::Selection { .. } => {

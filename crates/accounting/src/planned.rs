@@ -63,7 +63,7 @@ impl PlannedSpending {
         }
     }
 
-    /// Bounds on ε after exactly so many releases.
+    /// Bounds on ε after exactly this many releases.
     fn bounds(&mut self, releases: u64) -> Result<Bounds> {
         if let Some(found) = self.computed.get(&releases) {
             return Ok(*found);

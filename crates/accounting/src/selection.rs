@@ -3,7 +3,7 @@
 //!
 //! K is drawn from a [distribution](NumberOfRuns). K times a candidate is chosen uniformly, trained
 //! and given a score; the best of them is released, and neither K nor anything else about the
-//! others. Knowing K would tell more, so it stays secret.
+//! others. Knowing K would reveal more, so it stays secret.
 //!
 //! # What is proved
 //!

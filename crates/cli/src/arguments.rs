@@ -1,4 +1,4 @@
-//! Arguments that several verbs share: each has one name, one help text and one check.
+//! Arguments shared by several commands, each with one name, help text and check.
 
 use crate::failure::Outcome;
 use clap::Args;
@@ -9,24 +9,24 @@ use undertone_report::plot;
 use undertone_run::audit::Trial;
 use undertone_run::check_output;
 
-/// The seed of an attack. It is no secret: nothing that an attack draws is released.
+/// Seed of an attack. It need not be secret: attacks release nothing.
 #[derive(Args, Clone, Copy)]
 pub struct SeedArgument {
-    /// Seed of everything that is drawn at random: the same seed gives the same answer
+    /// Random seed; the same seed gives the same result
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// How often an attack is made.
+/// Number of repetitions of an attack.
 #[derive(Args, Clone, Copy)]
 pub struct TrialsArgument {
-    /// Trials, each with a seed of its own from --seed on; all are kept in audit.json
+    /// Number of trials, with consecutive seeds starting at `--seed`; all are saved in audit.json
     #[arg(long, default_value_t = 1, value_parser = up_to(10_000))]
     pub trials: usize,
 }
 
 impl TrialsArgument {
-    /// Makes every trial, by its seed.
+    /// Runs the attack once per seed.
     pub fn each<T>(
         self,
         first: SeedArgument,
@@ -40,10 +40,10 @@ impl TrialsArgument {
     }
 }
 
-/// How sure an interval or a bound is.
+/// Confidence level of intervals and bounds.
 #[derive(Args, Clone, Copy)]
 pub struct ConfidenceArgument {
-    /// Confidence of intervals and bounds, from 0.5 to below 1
+    /// Confidence level of intervals and bounds, at least 0.5 and below 1
     #[arg(long, default_value_t = 0.95, value_parser = confidence)]
     pub confidence: f64,
 }
@@ -61,80 +61,80 @@ fn confidence(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "must be a number from 0.5 to below 1".to_owned())
 }
 
-/// The run that is attacked.
+/// The run to attack.
 #[derive(Args)]
 pub struct RunArgument {
-    /// Folder of the finished run
+    /// Folder of a finished run
     #[arg(long, value_name = "DIR")]
     pub run: PathBuf,
 }
 
-/// Changes to a run file.
+/// Overrides of run-file keys.
 #[derive(Args)]
 pub struct ChangeArguments {
-    /// Change a key of the run file; may be given several times
+    /// Override a key of the run file (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Remove a key of the run file; may be given several times
+    /// Remove a key from the run file (repeatable)
     #[arg(long, value_name = "KEY")]
     unset: Vec<String>,
 }
 
 impl ChangeArguments {
-    /// Removals first: a key that is removed and set has the value that is set.
+    /// The overrides, removals first: a key that is both removed and set keeps the value set.
     pub fn changes(&self) -> Vec<String> {
         let unset = self.unset.iter().map(|key| format!("-{key}"));
         unset.chain(self.set.iter().cloned()).collect()
     }
 }
 
-/// A model by its folder or its name.
+/// A model, by folder or name.
 #[derive(Args)]
 pub struct ModelArgument {
-    /// Model folder, or the model's name on the Hugging Face hub
+    /// Model folder, or model name on the Hugging Face Hub
     #[arg(long, value_name = "DIR|NAME")]
     pub model: String,
 }
 
-/// The accountant of a `budget` verb.
+/// Accountant of a `budget` command.
 #[derive(Args, Clone, Copy)]
 pub struct AccountantArgument {
-    /// Which accountant computes the answer
+    /// Accountant to use
     #[arg(long, value_enum, default_value_t)]
     pub accountant: Accountant,
 }
 
-/// The budget that noise is calibrated to.
+/// Target budget (ε, δ) to calibrate the noise to.
 #[derive(Args, Clone, Copy)]
 pub struct TargetArguments {
-    /// Target ε: the certified upper bound will not exceed it
+    /// Target ε; the certified upper bound does not exceed it
     #[arg(long)]
     pub epsilon: f64,
-    /// Target δ: should be well below one over the number of units
+    /// Target δ; should be well below 1 / number of privacy units
     #[arg(long)]
     pub delta: f64,
 }
 
-/// Parses a count from 1 to `most`: a larger one would take for ever, or all memory.
+/// Parses a count from 1 to `most`; larger counts would exhaust time or memory.
 pub fn up_to(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
-/// As [`up_to`], where 0 means none.
+/// Like [`up_to`], but also accepts 0.
 pub fn none_or_up_to(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(0..=most)
 }
 
-/// Where a chart goes, if one is wanted.
+/// Output file of an optional plot.
 #[derive(Args)]
 pub struct PlotArgument {
-    /// Draw a chart of the answer
+    /// Plot the result to an SVG file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
 impl PlotArgument {
-    /// The file of the chart, if one is wanted: a new one, or an earlier chart.
+    /// The plot's file, if requested; must not exist or be an earlier plot.
     pub fn file(&self) -> Outcome<Option<&Path>> {
         if let Some(path) = &self.plot {
             check_output(path, &[], |text| text.ends_with(plot::MARK))?;

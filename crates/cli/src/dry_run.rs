@@ -1,41 +1,63 @@
-//! `undertone train --dry-run`: what a run would be, without releasing or writing anything.
+//! `undertone train --dry-run`: describes a run without releasing or writing anything.
 
+use crate::before_training::Siblings;
 use crate::failure::Outcome;
 use crate::output::{self, Output};
-use crate::source::choice;
+use crate::source::{RUNS, choice};
+use crate::train::Display;
+use crate::typical::{Typical, TypicalArguments};
 use serde_json::json;
+use std::path::Path;
 use undertone::ResolvedPlan;
 use undertone::tensor::Device;
 use undertone::train::{Rehearsal, rehearse};
-use undertone_run::{AutoKey, Precision};
+use undertone_run::{AutoKey, PrecisionName};
 
-/// Resolves a plan and tells what the run would be.
+/// Makes the checks of the run, prints its warnings, times a step and prints what it would do.
 pub fn dry_run(
     mut resolved: ResolvedPlan,
-    precision: Option<Precision>,
+    precision: Option<PrecisionName>,
     device: &Device,
+    typical: &TypicalArguments,
     output: Output,
 ) -> Outcome {
     if precision.is_some() {
         resolved.plan.compute.precision = precision;
     }
-    let found = rehearse(&resolved.plan, device)?;
+    let plan = &resolved.plan;
+    let typical = typical.length(plan)?;
+    let mut display = Display::new();
+    display.beside = Some(Siblings::within(Path::new(RUNS)));
+    let found = rehearse(plan, device, typical.tokens, &mut |event| display.show(&event))?;
     if output.json {
         output::json(&as_json(&resolved, &found));
     } else {
-        output::rows(&rows(&resolved, &found));
-        output::line("  nothing was released, nothing was written");
+        output::rows(&rows(&resolved, &found, &typical));
+        output::line("  nothing was released or written");
     }
     Ok(())
 }
 
-/// Seconds of the whole run: with short texts, and with every text as long as it may be.
+/// Estimated seconds of the whole run, with typical texts and with texts of maximum length.
 pub fn seconds(found: &Rehearsal) -> Option<[f64; 2]> {
     let timing = found.timing?;
-    Some([timing.short, timing.long].map(|step| step.seconds * found.steps as f64))
+    Some([timing.typical, timing.long].map(|step| step.seconds * found.steps as f64))
 }
 
-/// A time as people say it.
+/// The estimate in words; `None` if nothing was timed.
+pub fn time(found: &Rehearsal, typical: &Typical) -> Option<String> {
+    let (timing, [some, most]) = (found.timing?, seconds(found)?);
+    Some(format!(
+        "about {} with {} tokens per text ({}); {} if all texts have {}",
+        spoken(some),
+        timing.typical.tokens,
+        typical.source,
+        spoken(most),
+        timing.long.tokens
+    ))
+}
+
+/// A duration with a readable unit.
 pub fn spoken(seconds: f64) -> String {
     match seconds {
         s if s < 90.0 => format!("{s:.0} s"),
@@ -44,7 +66,7 @@ pub fn spoken(seconds: f64) -> String {
     }
 }
 
-/// The noise multipliers of the epochs, in a few words.
+/// Summary of the noise multipliers of all epochs.
 pub fn noise(multipliers: &[f64]) -> String {
     let texts: Vec<String> = multipliers.iter().map(|noise| format!("{noise:.4}")).collect();
     match texts.as_slice() {
@@ -54,7 +76,11 @@ pub fn noise(multipliers: &[f64]) -> String {
     }
 }
 
-fn rows(resolved: &ResolvedPlan, found: &Rehearsal) -> Vec<(&'static str, String)> {
+fn rows(
+    resolved: &ResolvedPlan,
+    found: &Rehearsal,
+    typical: &Typical,
+) -> Vec<(&'static str, String)> {
     let plan = &resolved.plan;
     let (file, training) = (plan.file(), &plan.training);
     let keys = |key: AutoKey| {
@@ -97,24 +123,15 @@ fn rows(resolved: &ResolvedPlan, found: &Rehearsal) -> Vec<(&'static str, String
         ),
         ("warm-up", format!("{} of the steps", training.warmup)),
     ]);
-    match (&found.timing, seconds(found)) {
-        (Some(timing), Some([short, long])) => {
-            rows.push((
-                "time",
-                format!(
-                    "{} if all texts have {} tokens, {} if they have {}; validation not counted",
-                    spoken(short),
-                    timing.short.tokens,
-                    spoken(long),
-                    timing.long.tokens
-                ),
-            ));
+    match (&found.timing, time(found, typical)) {
+        (Some(timing), Some(time)) => {
+            rows.push(("time", format!("{time}; validation not counted")));
             let gb = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
             if let Some(bytes) = timing.gpu_memory_bytes {
                 rows.push(("GPU memory", gb(bytes)));
             }
             if let Some(bytes) = timing.memory_bytes {
-                rows.push(("memory", format!("{}, and the tokens of the data", gb(bytes))));
+                rows.push(("memory", gb(bytes)));
             }
         }
         _ => rows.push(("time", "not measured for methods of local DP".to_owned())),
@@ -133,7 +150,7 @@ fn as_json(resolved: &ResolvedPlan, found: &Rehearsal) -> serde_json::Value {
         "steps": found.steps,
         "parameters": found.parameters,
         "steps_timed": found.timing.map(|timing| {
-            [timing.short, timing.long]
+            [timing.typical, timing.long]
                 .map(|step| json!({ "tokens": step.tokens, "seconds": step.seconds }))
         }),
         "seconds": seconds(found),

@@ -11,7 +11,7 @@ use undertone::model::tuning::{AdapterSettings, Ia3Settings, LoraSettings, Tunin
 use undertone::model::{Frozen, Model, TaskHead};
 use undertone_run::TaskName;
 
-/// Look at a model
+/// Inspect a model
 #[derive(Subcommand)]
 pub enum ModelVerb {
     Show(Show),
@@ -25,15 +25,17 @@ impl ModelVerb {
     }
 }
 
-/// Show architecture, parameters and the memory of each kind of fine-tuning; config.json and the
-/// headers of the weights are read and checked, and no weights
+/// Show a model's architecture, parameters and memory requirements
+///
+/// Lists the memory of each kind of fine-tuning. Reads and checks config.json and the headers of
+/// the weight files, without loading the weights.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone model show models/gpt2 --json")]
 pub struct Show {
-    /// Model folder, or the model's name on the Hugging Face hub, with @revision if it is not main
+    /// Model folder, or model name on the Hugging Face Hub, with @revision if not main
     #[arg(value_name = "DIR|NAME")]
     model: String,
-    /// The task that the model is for [default: the folder's, else classification]
+    /// Task to show the model for [default: the model's own, or classification]
     #[arg(long, value_enum)]
     task: Option<TaskName>,
 }

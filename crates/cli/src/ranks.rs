@@ -1,5 +1,5 @@
-//! The processes (ranks) that work together: from flags, or from the variables that torchrun,
-//! mpirun and Slurm set for each process that they start.
+//! Ranks of a distributed job, from flags or from the environment variables of torchrun, mpirun and
+//! Slurm.
 
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -10,44 +10,44 @@ use undertone::collective::tcp::{Rendezvous, Tcp};
 use undertone::collective::{self, Ranks};
 use undertone::train;
 
-/// Several processes that work together
+/// Flags of a distributed job.
 #[derive(Args)]
 #[command(next_help_heading = "Several processes")]
 pub struct RankArguments {
-    /// Work with other processes, which find each other by this folder; all must see it
+    /// Shared folder through which the processes of a distributed job find each other
     #[arg(long, value_name = "DIR")]
     rendezvous: Option<PathBuf>,
-    /// Index of this process, from 0 [default: as torchrun, mpirun or Slurm says]
+    /// Rank of this process, counting from 0 [default: as set by torchrun, mpirun or srun]
     #[arg(long, value_name = "R", requires = "rendezvous")]
     rank: Option<usize>,
-    /// Number of processes [default: as torchrun, mpirun or Slurm says]
+    /// Number of processes [default: as set by torchrun, mpirun or srun]
     #[arg(long, value_name = "N", requires = "rendezvous")]
     ranks: Option<usize>,
-    /// Address by which other machines reach this one [default: found]
+    /// Address at which other machines can reach this one [default: detected]
     #[arg(long, value_name = "HOST", requires = "rendezvous")]
     address: Option<String>,
-    /// How many seconds to wait for the other processes
+    /// Seconds to wait for the other processes to join
     #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "rendezvous")]
     join_timeout: u64,
 }
 
-/// This process among those that work together.
+/// Rank of this process and number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub rank: usize,
     pub ranks: usize,
 }
 
-/// Who starts processes, and the variables in which it tells each its rank and their number.
+/// Launchers, with their environment variables for the rank and the number of ranks.
 const LAUNCHERS: [(&str, &str, &str); 4] = [
     ("torchrun", "RANK", "WORLD_SIZE"),
     ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("mpirun", "PMI_RANK", "PMI_SIZE"),
-    // Not SLURM_NTASKS: a batch script has it too, and is one process.
+    // Not SLURM_NTASKS, which is also set in a batch script, a single process.
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 ];
 
-/// What a launcher says to this process.
+/// The launcher of this process and its rank, from the environment.
 fn told(variable: &dyn Fn(&str) -> Option<String>) -> Option<(&'static str, Place)> {
     LAUNCHERS.iter().find_map(|(launcher, rank, ranks)| {
         let number = |name: &str| variable(name)?.trim().parse().ok();
@@ -60,7 +60,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl RankArguments {
-    /// The place of this process; none if it trains alone.
+    /// Rank of this process; `None` without other processes.
     pub fn place(&self) -> Outcome<Option<Place>> {
         self.place_by(&variable)
     }
@@ -68,15 +68,15 @@ impl RankArguments {
     fn place_by(&self, variable: &dyn Fn(&str) -> Option<String>) -> Outcome<Option<Place>> {
         let told = told(variable);
         if self.rendezvous.is_none() {
-            // Each of them would do everything on its own.
+            // Otherwise, each process would do all the work on its own.
             let told = told.filter(|(_, place)| place.ranks > 1);
             if let Some((launcher, Place { rank, ranks })) = told {
                 if launcher == "mpirun" && cfg!(feature = "mpi") {
                     return Ok(Some(Place { rank, ranks }));
                 }
                 return Err(Failure::arguments(format!(
-                    "{launcher} has started this process as rank {rank} of {ranks}: name a folder \
-                     that all of them see with --rendezvous, or start one process"
+                    "{launcher} started this process as rank {rank} of {ranks}: pass a folder that \
+                     all ranks can see with --rendezvous, or start a single process"
                 )));
             }
             return Ok(None);
@@ -94,23 +94,23 @@ impl RankArguments {
         };
         if place.rank >= place.ranks {
             return Err(Failure::arguments(format!(
-                "rank {} of {} is none: ranks are counted from 0",
+                "rank {} of {} does not exist: ranks are numbered from 0",
                 place.rank, place.ranks
             )));
         }
         Ok(Some(place))
     }
 
-    /// Does something with the other processes. Rank 0 speaks for all, and if one of them fails,
-    /// all do.
+    /// Runs a task together with the other ranks. Only rank 0 prints; if one rank fails, all do.
     pub fn together(&self, task: impl FnOnce(&Ranks) -> Outcome) -> Outcome {
         let place = self.place()?;
         self.leave_speaking_to_rank_0(place);
         let ranks = self.join(place)?;
-        let done = ranks.check_same(&command(std::env::args()), "was started with other arguments");
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let done = ranks.check_same(&command(words), "was started with other arguments");
         let done = done.map_err(Failure::from).and_then(|()| task(&ranks));
         match &done {
-            // Rank 0 alone may have come to a verdict.
+            // A violation may be known to rank 0 only.
             Ok(()) | Err(Failure::Violation(_)) => ranks.leave(),
             Err(Failure::Ranks(error) | Failure::Train(train::Error::Ranks(error))) => {
                 ranks.abort(error);
@@ -123,7 +123,7 @@ impl RankArguments {
         done
     }
 
-    /// Refuses several processes for what each of them would do in the same way.
+    /// Fails if there are several processes, for tasks that cannot be distributed.
     pub fn refuse(&self, why: &str) -> Outcome {
         match self.place()?.filter(|place| place.ranks > 1) {
             Some(_) => Err(Failure::arguments(why)),
@@ -131,7 +131,7 @@ impl RankArguments {
         }
     }
 
-    /// Silences other ranks than 0.
+    /// Silences all ranks but 0.
     pub fn leave_speaking_to_rank_0(&self, place: Option<Place>) {
         if place.is_some_and(|place| place.rank > 0) {
             output::hush();
@@ -142,7 +142,7 @@ impl RankArguments {
     pub fn join(&self, place: Option<Place>) -> Outcome<Ranks> {
         let Some(Place { rank, ranks }) = place else { return Ok(Ranks::alone()) };
         let Some(folder) = &self.rendezvous else { return by_mpi() };
-        // torchrun says where rank 0 is.
+        // torchrun sets the address of rank 0.
         let master = || variable("MASTER_ADDR").filter(|_| rank == 0);
         let rendezvous = Rendezvous {
             folder: folder.clone(),
@@ -155,7 +155,7 @@ impl RankArguments {
     }
 }
 
-/// What a process was asked to do, without what tells it from the others.
+/// The command line without the arguments that differ between ranks.
 fn command(arguments: impl Iterator<Item = String>) -> Vec<u8> {
     const OWN: [&str; 2] = ["--rank", "--address"];
     let mut asked = vec![env!("CARGO_PKG_VERSION").to_owned()];
@@ -172,12 +172,12 @@ fn command(arguments: impl Iterator<Item = String>) -> Vec<u8> {
     asked.join("\0").into_bytes()
 }
 
-/// The ranks that mpirun has started.
+/// Ranks started by mpirun.
 fn by_mpi() -> Outcome<Ranks> {
     #[cfg(feature = "mpi")]
     return Ok(Ranks::of(undertone::collective::mpi::Mpi::join()?));
     #[cfg(not(feature = "mpi"))]
-    Err(Failure::arguments("this build has no MPI; name a folder with --rendezvous"))
+    Err(Failure::arguments("this build has no MPI support; pass a folder with --rendezvous"))
 }
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
         for variables in &all {
             let place = arguments(None, None).place_by(&set(variables)).unwrap();
             assert_eq!(place, Some(Place { rank: 1, ranks: 4 }));
-            // Flags come first, and nobody trains alone by mistake.
+            // Flags take precedence, and no process runs alone by mistake.
             let place = arguments(Some(0), Some(2)).place_by(&set(variables)).unwrap();
             assert_eq!(place, Some(Place { rank: 0, ranks: 2 }));
             if cfg!(feature = "mpi") {
@@ -214,7 +214,7 @@ mod tests {
             let told = alone.place_by(&set(variables)).unwrap_err().to_string();
             assert!(told.contains("--rendezvous"), "{told}");
         }
-        // A batch script of Slurm is one process, and so is a step of one task.
+        // A Slurm batch script is a single process, and so is a step with one task.
         let alone = RankArguments { rendezvous: None, ..arguments(None, None) };
         let script = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
         assert_eq!(alone.place_by(&set(&script)).unwrap(), None);

@@ -1,4 +1,4 @@
-//! `undertone report`: what a reviewer reads.
+//! `undertone report`: a report for reviewers.
 
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -9,43 +9,43 @@ use std::path::{Path, PathBuf};
 use undertone_report::{Options, Run, report};
 use undertone_run::check_output;
 
-/// Write a report about finished runs: guarantee, curves, attacks, accuracy and the plan to repeat
-/// it, in one file
+/// Write a report on finished runs to a single HTML or Markdown file
 ///
-/// The ledger of each run is read and its ε computed again; a folder whose ledger does not prove
-/// what its summary says is refused.
+/// Covers the guarantee, learning curves, attacks, accuracy and the plan needed to reproduce the
+/// runs. Recomputes ε from the ledger of each run, and refuses a run whose ledger does not prove
+/// the ε in its summary.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone report runs/first --out report.html\n  undertone report \
      runs/demo/sort-non-private runs/demo/sort-epsilon-8 --out report.md"
 )]
 pub struct Report {
-    /// Folders of finished runs; several are compared
+    /// Folders of finished runs; several runs are compared
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// File of the report: .html or .md
+    /// Report file to write: .html or .md
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// What to write [default: markdown for .md, else html]
+    /// Format of the report [default: markdown for .md and .markdown, otherwise html]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Leave out figures that were computed from the private data without noise: training losses,
-    /// times, memory, attacks
+    /// Omit everything computed from private data without noise: training losses, times, memory,
+    /// attacks, and metrics of a non-public validation file; show files without their folders
     #[arg(long)]
     public: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// One file that needs nothing else, for browsers and paper
+    /// A self-contained page for browsers and printing
     Html,
-    /// The same facts as tables
+    /// The same content, with tables in place of figures
     Markdown,
 }
 
 impl Format {
-    /// By the end of a file's name.
-    fn of(path: &Path) -> Self {
+    /// Infers the format from the file extension.
+    pub fn of(path: &Path) -> Self {
         let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
         if ending == "md" || ending == "markdown" { Self::Markdown } else { Self::Html }
     }
@@ -83,7 +83,7 @@ fn short(run: &Run) -> Value {
     json!({ "name": run.name, "private": private, "guarantee": run.guarantee() })
 }
 
-/// Writes a report about the runs in some folders; the runs.
+/// Writes a report on the runs in `folders` and returns the runs.
 pub fn write(
     folders: &[PathBuf],
     out: &Path,

@@ -1,4 +1,4 @@
-//! Where a run comes from: a run file, or flags in its place.
+//! Source of a run: a run file, or flags instead of one.
 
 use crate::arguments::ChangeArguments;
 use crate::failure::{Failure, Outcome};
@@ -10,58 +10,122 @@ use undertone::tensor::Device;
 use undertone::{Plan, ResolvedPlan};
 use undertone_run::{AutoKey, LearningRateSchedule, TaskName, Tuning, WrittenRun};
 
-/// The folder that runs go to where nobody says otherwise.
-const RUNS: &str = "runs";
+/// Default parent folder of runs.
+pub const RUNS: &str = "runs";
 
-/// Flags in place of a run file; each is a key of one.
+/// Flags that replace a run file; each sets one of its keys.
 #[derive(Args, Default)]
 #[command(next_help_heading = "Without a run file")]
 pub struct SourceArguments {
-    /// Model folder, or the model's name on the Hugging Face hub
+    /// Model folder, or model name on the Hugging Face Hub
     #[arg(long, value_name = "DIR|NAME")]
     pub model: Option<String>,
-    /// The private training file
+    /// Private training file
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     #[command(flatten)]
     pub columns: ColumnArguments,
-    /// Target ε; with a run file, in place of its own
+    /// Target ε; overrides that of the run file
     #[arg(long)]
     pub epsilon: Option<f64>,
 }
 
-/// The task and the columns that it reads.
+/// Flags for common keys of a run file, which override it.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Common keys")]
+pub struct KeyArguments {
+    /// Number of epochs (training.epochs)
+    #[arg(long, value_name = "N")]
+    epochs: Option<u32>,
+    /// Batch size in privacy units (training.batch)
+    #[arg(long, value_name = "N")]
+    batch: Option<u64>,
+    /// Peak learning rate (training.learning_rate)
+    #[arg(long, visible_alias = "lr", value_name = "RATE")]
+    learning_rate: Option<f64>,
+    /// Maximum number of tokens per sequence; longer texts are cut (data.max_tokens)
+    #[arg(long, value_name = "N")]
+    pub max_tokens: Option<usize>,
+    /// Rank of LoRA (model.tuning.lora.rank)
+    #[arg(long, value_name = "N")]
+    lora_rank: Option<usize>,
+}
+
+impl KeyArguments {
+    /// Whether no flag was given.
+    pub fn is_empty(&self) -> bool {
+        self.changes().is_empty()
+    }
+
+    /// The flags as overrides of run-file keys.
+    pub fn changes(&self) -> Vec<String> {
+        let text = |key: &str, value: Option<String>| value.map(|value| format!("{key}={value}"));
+        [
+            text("training.epochs", self.epochs.map(|n| n.to_string())),
+            text("training.batch", self.batch.map(|n| n.to_string())),
+            text("training.learning_rate", self.learning_rate.map(|rate| format!("{rate:?}"))),
+            text("data.max_tokens", self.max_tokens.map(|n| n.to_string())),
+            text("model.tuning.lora.rank", self.lora_rank.map(|n| n.to_string())),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn rank_is_given(&self) -> bool {
+        self.lora_rank.is_some()
+    }
+
+    /// Fails if `--lora-rank` meets a fine-tuning method that has none.
+    pub fn check_tuning(&self, tuning: Option<&Tuning>) -> Outcome {
+        match (self.lora_rank, tuning) {
+            (Some(_), Some(other)) if !matches!(other, Tuning::Lora(_)) => {
+                Err(Failure::arguments(format!(
+                    "--lora-rank is for LoRA, and model.tuning is {:?}; leave it out, or add --set \
+                     'model.tuning={{ lora = {{}} }}'",
+                    other.name()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The task and its columns.
 #[derive(Args, Clone, Default)]
 pub struct ColumnArguments {
-    /// Column of the text, or the two of a pair, with a comma between
+    /// Text column, or two comma-separated columns for a pair of texts
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     pub text: Vec<String>,
-    /// Column of the label
+    /// Label column
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
-    /// Names of the labels, with commas between; those found in the file are assumed to be public
+    /// Comma-separated label names [default: read from the file and kept private]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub labels: Vec<String>,
-    /// Column of the prompt
+    /// Prompt column, or a template such as 'Question: {question}'
     #[arg(long, value_name = "COLUMN")]
     pub prompt: Option<String>,
-    /// Column of the completion
+    /// Completion column, or a template
     #[arg(long, value_name = "COLUMN")]
     pub completion: Option<String>,
-    /// Column of the author: the privacy unit is then the user
+    /// Conversation column
+    #[arg(long, value_name = "COLUMN")]
+    pub messages: Option<String>,
+    /// Author column; makes the user the privacy unit
     #[arg(long, value_name = "COLUMN")]
     pub author: Option<String>,
-    /// What the model learns [default: what the columns are for]
+    /// Task to train for [default: inferred from the columns]
     #[arg(long, value_enum)]
     pub task: Option<TaskName>,
-    /// File that the trained model is evaluated on
+    /// Validation file to evaluate the model on
     #[arg(long, value_name = "FILE")]
     pub validation: Option<PathBuf>,
 }
 
 impl ColumnArguments {
     fn is_empty(&self) -> bool {
-        let columns = [&self.label, &self.prompt, &self.completion, &self.author];
+        let columns = [&self.label, &self.prompt, &self.completion, &self.messages, &self.author];
         self.text.is_empty()
             && self.labels.is_empty()
             && columns.iter().all(|column| column.is_none())
@@ -69,25 +133,27 @@ impl ColumnArguments {
             && self.validation.is_none()
     }
 
-    /// The task that was named, or the one that the named columns are for.
+    /// The given task, or the one inferred from the given columns.
     pub fn task(&self) -> Option<TaskName> {
         let classifies = self.label.is_some() || !self.labels.is_empty();
         let completes = self.prompt.is_some() || self.completion.is_some();
-        match (self.task, classifies, completes) {
+        let reads_text = !self.text.is_empty();
+        match (self.task, classifies, completes, self.messages.is_some()) {
             (Some(task), ..) => Some(task),
-            (None, true, false) => Some(TaskName::Classification),
-            (None, false, true) => Some(TaskName::Completion),
-            (None, false, false) if !self.text.is_empty() => Some(TaskName::LanguageModelling),
+            (None, true, false, false) => Some(TaskName::Classification),
+            (None, false, true, false) => Some(TaskName::Completion),
+            (None, false, false, true) => Some(TaskName::Chat),
+            (None, false, false, false) if reads_text => Some(TaskName::LanguageModelling),
             _ => None,
         }
     }
 
-    /// As changes of a run file.
+    /// The flags as overrides of run-file keys.
     fn changes(&self) -> Outcome<Vec<String>> {
         let Some(task) = self.task() else {
             return Err(Failure::arguments(
-                "say what the model learns: --text with --label, --prompt with --completion, or \
-                 --text alone",
+                "specify the columns to learn from: --text with --label, --prompt with \
+                 --completion, --messages, or --text alone",
             ));
         };
         let mut changes = vec![format!("data.task={}", quoted(name_of(task)))];
@@ -101,6 +167,7 @@ impl ColumnArguments {
             ("label", &self.label),
             ("prompt", &self.prompt),
             ("completion", &self.completion),
+            ("messages", &self.messages),
             ("author", &self.author),
         ] {
             changes.extend(value.as_ref().map(|value| format!("data.{key}={}", quoted(value))));
@@ -111,7 +178,7 @@ impl ColumnArguments {
     }
 }
 
-/// A task as in run files.
+/// Name of a task in run files.
 pub fn name_of(task: TaskName) -> &'static str {
     match task {
         TaskName::Classification => "classification",
@@ -122,7 +189,7 @@ pub fn name_of(task: TaskName) -> &'static str {
     }
 }
 
-/// A text as TOML writes it.
+/// A TOML string literal.
 pub fn quoted(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }
@@ -131,20 +198,20 @@ pub fn quoted_path(path: &Path) -> String {
     quoted(&path.to_string_lossy())
 }
 
-/// Texts as a TOML array.
+/// A TOML array of strings.
 pub fn list(texts: &[String]) -> String {
     let quoted: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
     format!("[{}]", quoted.join(", "))
 }
 
-/// The key of a run file that a model's folder or name belongs to.
+/// The run-file key of a model: `path` for a folder, `hub` for a name.
 pub fn key_of_model(model: &str) -> &'static str {
     let is_folder = Path::new(model).exists() || model.starts_with(['.', '/']);
     if is_folder { "path" } else { "hub" }
 }
 
 impl SourceArguments {
-    /// Whether nothing was given.
+    /// Whether no flag was given.
     pub fn is_empty(&self) -> bool {
         self.names_nothing() && self.epsilon.is_none()
     }
@@ -153,18 +220,29 @@ impl SourceArguments {
         self.model.is_none() && self.data.is_none() && self.columns.is_empty()
     }
 
-    /// The run file with its changes, or what the flags say in its place.
-    pub fn read(&self, file: Option<&Path>, set: &ChangeArguments) -> Outcome<WrittenRun> {
+    /// The run file with overrides, or the run described by the flags.
+    pub fn read(
+        &self,
+        file: Option<&Path>,
+        keys: &KeyArguments,
+        set: &ChangeArguments,
+    ) -> Outcome<WrittenRun> {
         let mut changes: Vec<String> =
             self.epsilon.iter().map(|epsilon| format!("privacy.epsilon={epsilon:?}")).collect();
+        if let Some(path) = file
+            && keys.rank_is_given()
+        {
+            keys.check_tuning(WrittenRun::read(path, &set.changes())?.tuning())?;
+        }
         let written = match file {
             Some(path) => {
                 if !self.names_nothing() {
                     return Err(Failure::arguments(
-                        "a run file names model, data and columns itself; change its keys with \
-                         --set",
+                        "the run file already names the model, data and columns; change its keys \
+                         with --set",
                     ));
                 }
+                changes.extend(keys.changes());
                 changes.extend(set.changes());
                 WrittenRun::read(path, &changes)?
             }
@@ -179,13 +257,14 @@ impl SourceArguments {
                 changes.push(format!("model.{}={}", key_of_model(model), quoted(model)));
                 changes.push(format!("data.train={}", quoted_path(data)));
                 changes.extend(self.columns.changes()?);
+                changes.extend(keys.changes());
                 changes.extend(set.changes());
                 WrittenRun::parse("", &changes)?
             }
         };
         if !written.left_out().is_empty() {
             output::note(format_args!(
-                "left out, since they do not apply to privacy.method = {}: {}",
+                "omitted, because they do not apply to privacy.method = {}: {}",
                 quoted(written.method().name()),
                 written.left_out().join(", ")
             ));
@@ -203,13 +282,14 @@ impl SourceArguments {
         let lacking: Vec<&str> =
             needed.iter().filter(|(_, lacks)| *lacks).map(|(flag, _)| *flag).collect();
         Failure::arguments(format!(
-            "give a run file, which `undertone init` writes, or in its place {}",
+            "pass a run file (`undertone init` writes one), or instead {}",
             lacking.join(", ")
         ))
     }
 }
 
-/// The plan of a run, with what the recipe chose; a mistake in a run file names the file.
+/// Resolves the plan of a run, including the settings chosen by the recipe; errors in a run file
+/// name the file.
 pub fn resolve(
     written: &WrittenRun,
     file: Option<&Path>,
@@ -224,7 +304,7 @@ pub fn resolve(
     })?)
 }
 
-/// Tells what the recipe chose, in one line.
+/// Prints the settings chosen by the recipe in one line.
 pub fn tell_choices(resolved: &ResolvedPlan) {
     if !resolved.chosen.is_empty() {
         let chosen = resolved.chosen.iter().map(|key| choice(*key, &resolved.plan));
@@ -233,7 +313,7 @@ pub fn tell_choices(resolved: &ResolvedPlan) {
     }
 }
 
-/// A chosen value in words.
+/// Description of a chosen setting.
 pub fn choice(key: AutoKey, plan: &Plan) -> String {
     let file = plan.file();
     let training = &file.training;
@@ -268,7 +348,7 @@ pub fn choice(key: AutoKey, plan: &Plan) -> String {
     }
 }
 
-/// A new folder of a run: named after the run file, or runs/first.
+/// A new run folder, named after the run file, or runs/first.
 pub fn new_folder(file: Option<&Path>) -> PathBuf {
     let stem = file.and_then(Path::file_stem).and_then(|stem| stem.to_str());
     let name = stem.filter(|stem| *stem != "run").unwrap_or("first");

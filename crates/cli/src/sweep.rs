@@ -10,37 +10,40 @@ use std::path::{Path, PathBuf};
 use undertone_run::RunFile;
 use undertone_sweep::{Launch, Prepared, Run, Share, formats};
 
-/// Run a grid of runs with several seeds, and make a table of them; resumable, in one folder
+/// Train a grid of methods, hyperparameters and seeds, and tabulate the results
+///
+/// Writes all runs and the table to one folder. Run the same command again to continue an
+/// interrupted sweep.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone sweep examples/papers/small/anadp-figure3.toml --out \
      runs/budgets\n  undertone sweep sweep.toml --list"
 )]
 pub struct Sweep {
-    /// The sweep file (TOML)
+    /// Sweep file (TOML)
     sweep: PathBuf,
-    /// Folder of the sweep [default: runs/ and the name of the sweep file]
+    /// Folder of the sweep [default: runs/NAME for NAME.toml]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Runs at a time [default: one for every four cores, and one on a GPU]
+    /// Number of concurrent runs [default: one per four cores, or one on a GPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     #[command(flatten)]
     set: ChangeArguments,
-    /// Release only the best of a random number of runs, with one guarantee for all of it
-    /// (`selection` of the sweep file)
+    /// Release only the best of a random number of runs, with one guarantee for all of them
+    /// (section `selection` of the sweep file)
     #[arg(long)]
     private_selection: bool,
-    /// Check every cell's plan and show what would run, and run nothing
+    /// Check and list all runs, without starting any
     #[arg(long)]
     list: bool,
-    /// Command that starts each run, such as "srun -N1 --gpus=1"; words are split at spaces
+    /// Command that starts each run, such as "srun -N1 --gpus=1"; split at spaces
     #[arg(long, value_name = "COMMAND")]
     launcher: Option<String>,
-    /// Do only share I of N, as the tasks of a job array do; --gather makes the table
+    /// Run only share I of N, for job arrays; tabulate with `--gather` afterwards
     #[arg(long, value_name = "I/N", conflicts_with = "private_selection")]
     shard: Option<Share>,
-    /// Make the table of the runs that are finished, and run nothing
+    /// Tabulate the finished runs, without starting any
     #[arg(long, conflicts_with_all = ["private_selection", "shard", "list", "launcher"])]
     gather: bool,
     #[command(flatten)]
@@ -65,8 +68,7 @@ impl Sweep {
             }
             return Ok(());
         }
-        // Only to refuse a device that is not there before any run does; a launcher starts runs
-        // elsewhere.
+        // Fail early if the device is unavailable; with a launcher, runs start elsewhere.
         if self.launcher.is_none() && !self.gather {
             self.device.device()?;
         }
@@ -104,12 +106,12 @@ impl Sweep {
         }
     }
 
-    /// Private selection: the cost first, then the best run.
+    /// Private selection: prints the privacy cost, then trains and selects the best run.
     fn select(&self, prepared: &Prepared, out: &Path, output: Output) -> Outcome {
         let planned = prepared.plan_selection()?;
         output::note(format_args!(
-            "selecting among {} settings by about {:.1} runs costs ε ≤ {} at δ = {:e} in all \
-             (rdp, certified from above)",
+            "selecting among {} settings with about {:.1} runs costs ε ≤ {} at δ = {:e} in total \
+             (rdp, an upper bound)",
             prepared.runs().len(),
             planned.runs.mean(),
             output::up(planned.epsilon),
@@ -137,7 +139,7 @@ impl Sweep {
         }
         output::line(format_args!("{}.", selected.guarantee));
         output::line(format_args!(
-            "Ledger: {}; what the other runs left behind was removed.",
+            "Ledger: {}; the other runs were removed.",
             undertone_run::RunPaths::new(out).ledger().display()
         ));
         Ok(())
@@ -149,14 +151,14 @@ impl Sweep {
         let words = self.launcher.iter().flat_map(|words| words.split_whitespace());
         let launcher: Vec<String> = words.map(str::to_owned).collect();
         if self.launcher.is_some() && launcher.is_empty() {
-            return Err(Failure::arguments("--launcher names no command; leave it out"));
+            return Err(Failure::arguments("--launcher is empty; omit it"));
         }
         Ok(Launch {
             program: std::env::current_exe()
                 .map_err(|e| Failure::write(Path::new("undertone"), e))?,
             device: self.device.again(),
             jobs,
-            // Another machine may have other cores.
+            // Another machine may have a different number of cores.
             threads: launcher.is_empty().then(|| threads(jobs)),
             launcher,
         })
@@ -167,13 +169,13 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// An equal part of the cores for each run, unless the user says how many threads.
+/// Threads per run: an equal share of the cores, unless RAYON_NUM_THREADS is set.
 fn threads(jobs: usize) -> usize {
     let said = std::env::var("RAYON_NUM_THREADS").ok().and_then(|threads| threads.parse().ok());
     said.filter(|&threads| threads > 0).unwrap_or_else(|| (cores() / jobs).max(1))
 }
 
-/// Prints the runs that the sweep would do.
+/// Prints the runs of the sweep.
 fn list(runs: &[&Run], output: Output) {
     #[derive(Serialize)]
     struct Listed<'a> {

@@ -37,6 +37,28 @@ fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
     assert_eq!(fs::read_to_string(run.join("audit.json")).unwrap(), "{\"one_run\": {");
 }
 
+/// The pretrained model, which is attacked for comparison, has as many classes as the trained one,
+/// also where they were found in the training file.
+#[test]
+fn membership_knows_the_classes_that_were_found() {
+    let bench = Bench::new("bert-masked-lm", "tokenizer-wordpiece", "task = \"classification\"");
+    let rows = fs::read_to_string(bench.path("rows.tsv")).unwrap();
+    let with_three = |(number, row): (usize, &str)| match number % 3 {
+        0 => row.replace("\tbad\t", "\tso-so\t").replace("\tgood\t", "\tso-so\t") + "\n",
+        _ => format!("{row}\n"),
+    };
+    let rows: String = rows.lines().enumerate().map(with_three).collect();
+    fs::write(bench.path("rows.tsv"), rows).unwrap();
+    for tuning in ["head", "full"] {
+        bench.train(tuning, &["--set", &format!("model.tuning={tuning}")]);
+        let run = bench.path(tuning);
+        let output = audit(&["membership", "--json", "--run", run.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(found.len(), 3);
+    }
+}
+
 #[test]
 fn mistakes_are_one_sentence() {
     let sentences = Sentences::start();
@@ -130,7 +152,7 @@ fn exposure_ranks_planted_digits() {
         assert!((0.0..=most).contains(&bits), "{row}");
     }
     fs::write(&file, "{\"text\": \"the cat ##\", \"secret\": \"4\"}\n").unwrap();
-    refused(&audit(&arguments), "a digit for every #");
+    refused(&audit(&arguments), "one digit for every #");
 }
 
 #[test]
@@ -211,11 +233,11 @@ fn attacks_on_language_models_refuse_what_they_cannot_do() {
     bench.train("run", &["--set", "training.epochs=1"]);
     let run = bench.path("run");
     for attack in ["extraction", "reconstruction"] {
-        refused(&audit(&[attack, "--run", run.to_str().unwrap()]), "is for language models");
+        refused(&audit(&[attack, "--run", run.to_str().unwrap()]), "needs a language model");
     }
     let all = audit(&["all", "--run", run.to_str().unwrap()]);
     assert!(all.status.success(), "{}", String::from_utf8_lossy(&all.stderr));
-    assert!(String::from_utf8_lossy(&all.stdout).contains("The run promises ε ="));
+    assert!(String::from_utf8_lossy(&all.stdout).contains("The run guarantees ε ="));
 
     let texts =
         Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");

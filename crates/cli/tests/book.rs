@@ -1,5 +1,5 @@
-//! Every command of the README and of the book runs, on small models and small files that have the
-//! names the pages use.
+//! Every command in the README and the book runs, on small models and small
+//! files that have the names the pages use.
 
 use crate::bench::{WORDS, fixture};
 use serde_json::json;
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 /// What is made smaller, so that small models can do it in a moment.
 const SMALLER: [(&str, &str); 9] = [
     ("--texts 1000", "--texts 4"),
-    ("--tokens 256", "--tokens 12"),
+    ("--max-new-tokens 256", "--max-new-tokens 12"),
     ("--targets 200 --samples 64", "--targets 4 --samples 4"),
     ("--canaries 1000", "--canaries 40"),
     ("--examples 500", "--examples 20"),
@@ -42,7 +42,9 @@ fn commands(page: &Path) -> Vec<String> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
     let commands =
         lines.filter_map(|line| line.strip_prefix("$ ").unwrap_or(line).strip_prefix("undertone "));
-    let commands = commands.map(|line| line.split(" # ").next().unwrap().trim().to_owned());
+    // Without a comment or a redirection.
+    let commands = commands.map(|line| line.split(" # ").next().unwrap());
+    let commands = commands.map(|line| line.split(" > ").next().unwrap().trim().to_owned());
     let placeholder = |command: &String| {
         let outside: String = command.split('"').step_by(2).collect();
         outside.contains('…')
@@ -143,7 +145,9 @@ fn prepare(folder: &Path) {
     }
     let lines =
         texts.iter().map(|text| json!({ "text": text, "sentence": text }).to_string() + "\n");
-    write("new.jsonl", lines.collect());
+    let lines: String = lines.collect();
+    write("public.jsonl", lines.clone());
+    write("new.jsonl", lines);
     let mails = texts.iter().enumerate().map(|(i, text)| {
         let name = ["Ann Lee", "Bob Ray"][i % 2];
         let body = format!("{name} {text} ann.lee{}@example.com", i % 4);

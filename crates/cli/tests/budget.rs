@@ -162,6 +162,39 @@ fn curves() {
     assert!(text(&format!("budget curve {what} --points 5")).contains("at most"));
 }
 
+/// A part of an epoch, and what has been spent after each part of a run.
+#[test]
+fn a_run_may_be_counted_in_parts() {
+    let of = |how: &str| {
+        let what = format!("--noise-multiplier 1.0 --examples 1000 --batch 100 {how}");
+        upper(&json(&format!("budget epsilon {what} --delta 1e-5")))
+    };
+    let steps = |steps: u64| {
+        let what = format!("--noise-multiplier 1.0 --sampling-rate 0.1 --steps {steps}");
+        upper(&json(&format!("budget epsilon {what} --delta 1e-5")))
+    };
+    assert_eq!(of("--epochs 2.5"), steps(25));
+    assert_eq!(of("--epochs 3"), steps(30));
+    assert_eq!(of("--epochs 0.01"), steps(1), "rounded up");
+    assert_eq!(of("--epochs 2.31"), steps(24), "rounded up");
+    let what = "--noise-multiplier 1.0 --examples 1000 --batch 100 --epochs 4";
+    let found = json(&format!("budget curve {what} --delta 1e-5"));
+    let spent = found["spending"].as_array().unwrap();
+    assert_eq!(spent.len(), 10);
+    for (i, point) in spent.iter().enumerate() {
+        assert_eq!(point["releases"], 4 * (i as u64 + 1));
+        assert_eq!(upper(point), steps(4 * (i as u64 + 1)));
+    }
+    let told = text(&format!("budget curve {what} --delta 1e-5 --points 3"));
+    let half = told.lines().find(|line| line.contains("half-way, 50.0 %")).unwrap();
+    assert!(half.contains("20"), "{told}");
+    refused(
+        "budget epsilon --noise-multiplier 1 --examples 9 --batch 3 --epochs 0 --delta 1e-5",
+        "above 0",
+    );
+    refused(&format!("budget curve {what} --delta 1e-5 --max-epsilon 2"), "--max-epsilon");
+}
+
 #[test]
 fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +344,7 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
             "batch",
         ),
         ("epsilon --phase 1,2 --delta 1e-5".to_owned(), "SIGMA,Q,STEPS"),
-        ("epsilon --response 0,2 --delta 1e-5".to_owned(), "randomised response"),
+        ("epsilon --response 0,2 --delta 1e-5".to_owned(), "randomized response"),
         ("epsilon --response 1,1 --delta 1e-5".to_owned(), "categories"),
         (
             "epsilon --noise-multiplier 0.05 --sampling-rate 0.5 --steps 100000 --delta \

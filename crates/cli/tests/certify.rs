@@ -70,7 +70,7 @@ fn a_run_is_certified_at_its_own_delta_against_its_ledger() {
         (&[run_folder, "--out", rows.to_str().unwrap()][..], "rows.tsv"),
         (&[run_folder, "--out", ledger], "ledger.jsonl"),
         (&[seeded.to_str().unwrap(), "--out", out], "no guarantee to certify"),
-        (&["--noise-multiplier", "1", "--releases", "1", "--out", out], "give --delta"),
+        (&["--noise-multiplier", "1", "--releases", "1", "--out", out], "pass --delta"),
         (&["--out", out, "--delta", "1e-5"], "nothing is released"),
         (&[run_folder, "--out", out, "--delta", "2"], "δ"),
         (

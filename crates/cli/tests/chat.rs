@@ -67,7 +67,7 @@ fn a_model_learns_conversations_of_several_files() {
     bench.refused("refused", &anadp, "is the private training file");
     bench.refused("refused", &["--set", "data.prompt=a"], "data.prompt is for");
     bench.refused("refused", &["--set", "data.text=a"], "leave data.text out");
-    bench.refused("refused", &["--set", "data.train=none-*.jsonl"], "no file fits");
+    bench.refused("refused", &["--set", "data.train=none-*.jsonl"], "no file matches");
     fs::write(bench.path("model/chat_template.jinja"), "{% for %}").unwrap();
     bench.refused("refused", &[], "the chat template is unusable");
 }

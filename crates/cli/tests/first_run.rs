@@ -125,7 +125,7 @@ fn a_method_without_noise_needs_no_budget() {
     let out = ["train", "run.toml", "--out", "none", "--json"];
     let said = succeeds(&bench, &[&out[..], &set].concat());
     let told = text(&said.stderr);
-    assert!(told.contains("left out"), "{told}");
+    assert!(told.contains("omitted"), "{told}");
     for key in ["privacy.epsilon", "privacy.delta", "privacy.clip"] {
         assert!(told.contains(key), "{told}");
     }
@@ -257,14 +257,14 @@ fn what_is_missing_or_misspelt_is_told_in_one_sentence() {
     refused(&undertone(&bench, &["train"]), "--model, --data");
     refused(&undertone(&bench, &["train", "--model", "./model", "--data", "rows.tsv"]), "--text");
     let no_budget = undertone(&bench, &FLAGS);
-    refused(&no_budget, "in its place --epsilon");
+    refused(&no_budget, "or instead --epsilon");
     refused(&undertone(&bench, &["train", "run.toml", "--epsilon", "-1"]), "is -1");
     refused(&undertone(&bench, &["init", "rows.tsv", "--epsilon", "-1", "--out", "n.toml"]), "-1");
     refused(&undertone(&bench, &["train", "run.toml", "--label", "a"]), "--set");
     refused(&undertone(&bench, &["train", "--resume"]), "--out DIR");
     succeeds(&bench, &["train", "run.toml", "--out", "done", "--set", "training.epochs=1"]);
     let resumed = ["train", "--resume", "--out", "done", "--epsilon", "2"];
-    refused(&undertone(&bench, &resumed), "leave their flags out");
+    refused(&undertone(&bench, &resumed), "omit their flags");
     fs::write(bench.path("empty.toml"), "").unwrap();
     let empty = undertone(&bench, &["train", "empty.toml"]);
     refused(&empty, "model.path");

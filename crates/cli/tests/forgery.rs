@@ -34,7 +34,7 @@ fn a_run_does_not_go_on_with_another_model() {
         change(&mut value);
         assert_ne!(value, serde_json::from_slice::<Value>(&before).unwrap(), "changes nothing");
         fs::write(file, value.to_string()).unwrap();
-        bench.resume_refused("run", "was begun with another plan, other data or another secret");
+        bench.resume_refused("run", "was started with another plan, other data or another secret");
         fs::write(file, before).unwrap();
     };
     attack(&config, &|config| config["hidden_act"] = json!("relu"));
@@ -178,7 +178,11 @@ fn folders_that_contradict_themselves_are_refused() {
         replace(&run.join("plan.toml"), "epsilon = 8.0", "epsilon = 1.0");
     });
     attack("honest", "belongs to another plan", &|| {
-        replace(&run.join("plan.toml"), "# The plan resolved", "# Changed. The plan resolved");
+        replace(
+            &run.join("plan.toml"),
+            "# Values computed from the data",
+            "# Changed. The plan resolved",
+        );
     });
     attack("honest", "audit.json", &|| fs::write(run.join("audit.json"), "{").unwrap());
     attack("honest", "audit.json", &|| fs::create_dir(run.join("audit.json")).unwrap());
@@ -215,11 +219,11 @@ fn a_secret_is_never_left_where_others_read_it() {
     let (run, key) = (bench.path("run"), bench.path("run/secret.key"));
     fs::create_dir(&run).unwrap();
     fs::write(&key, "left open").unwrap();
-    bench.refused("run", &[], "secret.key: is there already");
+    bench.refused("run", &[], "secret.key: exists, and the run would overwrite it");
     assert_eq!(fs::read(&key).unwrap(), b"left open");
     fs::remove_file(&key).unwrap();
     std::os::unix::fs::symlink(bench.path("elsewhere"), &key).unwrap();
-    bench.refused("run", &[], "secret.key: is there already");
+    bench.refused("run", &[], "secret.key: exists, and the run would overwrite it");
     fs::remove_file(&key).unwrap();
     assert!(bench.kill_after("run", &OFTEN, 2));
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);

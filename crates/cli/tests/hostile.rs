@@ -47,6 +47,11 @@ fn a_full_disk_is_a_failure_of_the_machine() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(!error.contains("panicked"), "{error}");
+    if bench.path("run/ledger.jsonl").exists() {
+        assert!(error.contains("the disk is full, and the run needs about "), "{error}");
+        assert!(error.contains(" MB; free some, then continue with: undertone train"), "{error}");
+        assert!(error.contains("--resume"), "{error}");
+    }
     if bench.path("run/plan.toml").exists() {
         bench.resume("run");
     }
@@ -71,7 +76,7 @@ fn broken_folders_are_refused_at_once() {
     fs::write(bench.path("run/summary.json"), "{\"format\": 3").unwrap();
     refused(&undertone(&["watch", run]), "summary.json");
     refused(&undertone(&["report", run, "--out", out]), "summary.json");
-    refused(&undertone(&["train", "--resume", "--out", "no/such/folder"]), "holds no run");
+    refused(&undertone(&["train", "--resume", "--out", "no/such/folder"]), "contains no run");
 }
 
 /// What never ends is not read.
@@ -167,4 +172,17 @@ fn absurd_budgets_are_refused() {
     for epsilon in ["1e-308", "1e-5", "0", "-1", "1e308", "nan"] {
         bench.refused("run", &["--set", &format!("privacy.epsilon={epsilon}")], "privacy.epsilon");
     }
+}
+
+/// The arguments of verbs that several ranks can run are compared between ranks.
+#[cfg(unix)]
+#[test]
+fn an_argument_that_is_not_utf8_is_a_mistake() {
+    use std::os::unix::ffi::OsStrExt;
+    let name = std::ffi::OsStr::from_bytes(b"x\xff\xfe");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_undertone"));
+    let output = command.args(["eval", "--model", "missing", "--data"]).arg(name).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
 }

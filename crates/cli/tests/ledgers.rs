@@ -104,7 +104,7 @@ fn a_stopped_run_states_the_cost_of_its_plan_too() {
     assert!(planned > 7.9 && planned <= 8.0 && taken < 4.0, "{taken} of {planned}");
     let text = String::from_utf8(run(&["budget", "ledger", &at("run")])).unwrap();
     assert!(text.contains("of 600 planned") && text.contains("ε of the plan"), "{text}");
-    assert!(text.contains("Otherwise the plan's ε counts: (7.9"), "{text}");
+    assert!(text.contains("the ε of the whole plan counts: (7.9"), "{text}");
     assert!(said(&[&at("whole")])["guarantee_of_plan"].is_null());
     let both = said(&[&at("run"), &at("whole")]);
     let (taken, planned) = (upper(&both["together"]), upper(&both["together_as_planned"]));

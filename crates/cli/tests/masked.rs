@@ -90,7 +90,7 @@ fn what_is_learnt_is_saved_and_evaluated_on_the_same_masks() {
     run(&predict);
     let said = fs::read_to_string(&said).unwrap();
     assert_eq!(said.lines().count(), 120);
-    refused(&undertone(&[&predict[..], &["--logits"]].concat()), "--logits is for");
+    refused(&undertone(&[&predict[..], &["--logits"]].concat()), "--logits needs");
     let prompt = ["generate", "--model", model.to_str().unwrap(), "--prompt", "the"];
     assert_eq!(undertone(&prompt).status.code(), Some(2));
 }
@@ -124,7 +124,7 @@ fn what_cannot_be_masked_is_refused() {
     );
     let initial = "privacy.rap_ft.initial=naive";
     let rap_ft = ["--set", "privacy.method=rap-ft", "--set", initial];
-    bench.refused("run", &[&task[..], &rap_ft].concat(), "language-modelling and completion");
+    bench.refused("run", &[&task[..], &rap_ft].concat(), "language-modelling, completion and chat");
     let causal = Bench::new("gpt2-causal-lm", "tokenizer-bpe", TASK);
     causal.refused("run", &[], "no task head");
 }
@@ -208,8 +208,8 @@ fn secrets_of_the_mails_are_exposed_by_a_model_that_learnt_them_by_heart() {
     assert_eq!(undertone(&both).status.code(), Some(2));
     let kinds =
         [&exposure[..], &["--canaries", file.to_str().unwrap(), "--kind", "phone"]].concat();
-    refused(&undertone(&kinds), "are for --found");
-    refused(&undertone(&["audit", "extraction", "--run", run_folder]), "causal language models");
+    refused(&undertone(&kinds), "apply to --found");
+    refused(&undertone(&["audit", "extraction", "--run", run_folder]), "a causal language model");
     let members = json(&["audit", "membership", "--json", "--run", run_folder]);
     assert!(members[0]["auc"]["estimate"].is_number());
     let all = undertone(&["audit", "all", "--run", run_folder]);

@@ -134,7 +134,7 @@ fn units_that_are_held_out_are_the_non_members() {
         .args(["audit", "all", "--run", run, "--non-private", open.to_str().unwrap()])
         .output()
         .unwrap();
-    refused(&refusal, "trained on units which this one held out");
+    refused(&refusal, "trained on units that this run held out");
 }
 
 #[test]

@@ -30,15 +30,38 @@ fn a_run_writes_over_nothing() {
     fs::rename(bench.path("model"), work.join("model")).unwrap();
     let model = format!("model.path={:?}", work.join("model"));
     let before = files(&work);
-    bench.refused("work", &["--set", &model], "model: is there already");
+    bench.refused("work", &["--set", &model], "model: exists, and the run would overwrite it");
     assert!(files(&work).iter().filter(|(path, _)| !path.ends_with("run.lock")).eq(&before));
     for name in ["metrics.jsonl", "summary.json", "audit.json", "noise.svg"] {
         let folder = bench.path(&format!("with-{name}"));
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join(name), "the thesis").unwrap();
-        bench.refused(&format!("with-{name}"), &["--set", &model], "is there already");
+        bench.refused(&format!("with-{name}"), &["--set", &model], "would overwrite it");
         assert_eq!(fs::read(folder.join(name)).unwrap(), b"the thesis");
     }
+}
+
+/// A folder of somebody else's is used with `--force` alone.
+#[test]
+fn a_run_does_not_mix_with_other_files() {
+    let bench = Bench::classifier();
+    let folder = bench.path("work");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join(".gitignore"), "*").unwrap();
+    let short = ["--set", "training.epochs=1"];
+    let notes = folder.join("notes.txt");
+    fs::write(&notes, "mine").unwrap();
+    bench.refused("work", &short, "holds other files, such as notes.txt");
+    assert!(!folder.join("plan.toml").exists() && !folder.join("run.lock").exists());
+    bench.train("work", &[&short[..], &["--force"]].concat());
+    assert_eq!(fs::read(&notes).unwrap(), b"mine");
+    // What is hidden does not count, and without a folder there is nothing to force.
+    let hidden = bench.path("hidden");
+    fs::create_dir(&hidden).unwrap();
+    fs::write(hidden.join(".gitignore"), "*").unwrap();
+    bench.train("hidden", &short);
+    let resumed = undertone(&["train", "--resume", "--force", "--out", "x"].map(Path::new));
+    refused(&resumed, "cannot be used with");
 }
 
 #[test]
@@ -93,7 +116,7 @@ fn predictions_and_reports_write_over_their_own_files_only() {
         .arg(bench.path("said.jsonl"))
         .output()
         .unwrap();
-    refused(&format, "is read");
+    refused(&format, "is an input file");
     fs::remove_file(&part).unwrap();
     assert!(files(bench.folder.path()) == before, "a refused command has changed something");
     // Made twice, by the same command.
@@ -108,7 +131,7 @@ fn predictions_and_reports_write_over_their_own_files_only() {
             assert!(report(&bench.path(name)).status.success());
         }
     }
-    refused(&report(&bench.path("said.jsonl")), "is something else");
+    refused(&report(&bench.path("said.jsonl")), "was written by something else");
 }
 
 #[test]
@@ -129,7 +152,7 @@ fn sweeps_and_charts_remove_nothing_of_others() {
     };
     fs::create_dir(bench.path("mine")).unwrap();
     fs::write(bench.path("mine/table.md"), "the thesis").unwrap();
-    refused(&run("mine"), "holds files already");
+    refused(&run("mine"), "already contains files");
     assert_eq!(bench.bytes("mine/table.md"), b"the thesis");
     let done = run("sweep");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -158,5 +181,5 @@ fn sweeps_and_charts_remove_nothing_of_others() {
     };
     let chart = bench.path("chart.svg");
     assert!(plot(&chart).status.success() && plot(&chart).status.success());
-    refused(&plot(&bench.path("rows.tsv")), "is something else");
+    refused(&plot(&bench.path("rows.tsv")), "was written by something else");
 }

@@ -47,7 +47,7 @@ fn an_adapter_belongs_to_the_quantised_base() {
 fn a_quantised_base_is_refused_where_weights_are_trained() {
     let bench = Bench::classifier();
     let nf4 = "model.quantise=nf4";
-    bench.refused("out", &["--set", nf4], "model.quantise is for fine-tuning that leaves weights");
+    bench.refused("out", &["--set", nf4], "model.quantise is for model.tuning other than");
     let local = [&LORA[..], &["--set", "privacy.method=dp-forward"]].concat();
     bench.refused("out", &local, "model.quantise is for gradient methods");
     let unknown = [&LORA[..2], &["--set", "model.quantise=nf5"]].concat();

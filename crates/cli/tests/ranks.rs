@@ -119,7 +119,7 @@ fn a_killed_rank_stops_all_and_the_run_goes_on_with_as_many() {
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     // Steps that are recorded are taken again, and are the same with as many ranks only.
     let told: String = resume(&bench, "run", 2).iter().map(said).collect();
-    assert!(told.contains("resume with as many"), "{told}");
+    assert!(told.contains("resume with that number"), "{told}");
     succeed(&resume(&bench, "run", 3));
     bench.assert_same_runs("run", "whole", "model/model.safetensors");
 }
@@ -213,7 +213,7 @@ fn what_ranks_cannot_share_is_refused() {
     let discriminant = [&local[..], &["--set", "privacy.local.learn=discriminant"]].concat();
     let adapt = [&local[..2], &["--set", "privacy.local.adapt={ share = 0.4 }"]].concat();
     for (out, more, about) in
-        [("a", discriminant, "a discriminant is fitted"), ("b", adapt, "is not divided")]
+        [("a", discriminant, "a discriminant is fitted"), ("b", adapt, "runs in one process")]
     {
         let outputs = ends(start(&bench, out, 2, &more));
         outputs.iter().for_each(|output| refused(output, about));
@@ -222,10 +222,10 @@ fn what_ranks_cannot_share_is_refused() {
     bench.refused("c", &["--rank", "0", "--ranks", "2"], "--rendezvous");
     // Started by a launcher, and not told of it.
     let output = bench.command("c", &[]).env("RANK", "1").env("WORLD_SIZE", "4").output().unwrap();
-    refused(&output, "torchrun has started this process as rank 1 of 4");
+    refused(&output, "torchrun started this process as rank 1 of 4");
     let alone = ["--rendezvous", "job", "--rank", "0", "--ranks", "2", "--join-timeout", "1"];
     let output = bench.command("c", &alone).current_dir(bench.folder.path()).output().unwrap();
-    refused(&output, "rank 1 did not come to job within 1 s");
+    refused(&output, "rank 1 did not join through job within 1 s");
     assert!(!bench.path("c").exists());
     // NCCL connects GPUs.
     let on_cpu = ["--device", "cpu", "--set", "compute.nccl=on"];

@@ -123,7 +123,7 @@ fn ranks_that_do_not_go_together_are_refused() {
     };
     for output in [start(0, "."), start(1, "there")].map(|child| child.wait_with_output().unwrap())
     {
-        refused(&output, "has other rows than rank");
+        refused(&output, "has different rows than rank");
     }
     // What cannot be read stops both, with its sentence.
     let lost = ["eval", "--model", &model, "--data", "lost.tsv", "--text", "sentence"];
@@ -133,9 +133,9 @@ fn ranks_that_do_not_go_together_are_refused() {
     let run = at("run.toml");
     let one_run = ["audit", "one-run", "--run", &run, "--out", "none"];
     for output in in_ranks(&job, &one_run, 2) {
-        refused(&output, "a one-run audit keeps its coins in one process");
+        refused(&output, "a one-run audit runs in a single process");
     }
     let mut launched = command(&eval);
     let output = launched.env("RANK", "0").env("WORLD_SIZE", "2").output().unwrap();
-    refused(&output, "torchrun has started this process as rank 0 of 2");
+    refused(&output, "torchrun started this process as rank 0 of 2");
 }

@@ -48,5 +48,5 @@ fn rap_ft_trains_qwen3_gemma3_mpnet_and_modernbert() {
     }
     let deberta = bench(Architecture::Deberta, TaskHead::SequenceClassification);
     let changes = ["--set", "privacy.method=rap-ft", "--set", lora];
-    deberta.refused("out", &changes, "such as DeBERTa, is not known");
+    deberta.refused("out", &changes, "as in DeBERTa");
 }

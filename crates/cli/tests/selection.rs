@@ -41,7 +41,7 @@ fn said(output: &Output) -> String {
 fn only_the_best_run_is_left_with_the_cost_of_all() {
     let bench = Bench::classifier();
     let listed = select(&bench, SELECTION, "out", &["--list"]);
-    assert!(said(&listed).contains("among 4 settings by about 2.5 runs costs ε ≤"));
+    assert!(said(&listed).contains("among 4 settings with about 2.5 runs costs ε ≤"));
     assert!(!bench.path("out").exists(), "nothing ran");
     let output = select(&bench, SELECTION, "out", &["--json"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -54,7 +54,7 @@ fn only_the_best_run_is_left_with_the_cost_of_all() {
         assumed.contains("public.tsv, by which the best run was selected, is public"),
         "{assumed}"
     );
-    assert!(assumed.contains("not how many runs there were"), "{assumed}");
+    assert!(assumed.contains("not the number of runs"), "{assumed}");
     let mut left: Vec<String> = fs::read_dir(bench.path("out"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -110,7 +110,7 @@ fn a_selection_is_not_drawn_twice() {
     assert!(said(&output).contains("nothing was selected"), "{}", said(&output));
     let draw = fs::read_to_string(out.join("draw.json")).unwrap();
     let other = text.replace("1e-2", "2e-2");
-    refused(&select(&bench, &other, "out", &[]), "is of another sweep");
+    refused(&select(&bench, &other, "out", &[]), "belongs to another sweep");
     assert_eq!(fs::read_to_string(out.join("draw.json")).unwrap(), draw);
     fs::remove_file(out.join("runs/run-0")).unwrap();
     let output = select(&bench, &text, "out", &[]);
@@ -158,7 +158,7 @@ fn a_finished_selection_is_verified_each_time() {
     with("ledger.jsonl", &nobody, "ledger.jsonl");
     with("ledger.jsonl", &cut, "ledger.jsonl");
     with("ledger.jsonl.head", &nobody, "head");
-    with("selected/model/model.safetensors", &flip, "holds other weights");
+    with("selected/model/model.safetensors", &flip, "contains other weights");
     with("selected/model/model.safetensors", &nobody, "holds no weights");
     with("selection.json", &nobody, "selection.json is missing");
     with(
@@ -181,15 +181,19 @@ fn selections_that_prove_nothing_are_refused() {
     let bench = Bench::classifier();
     let by_itself = select_by(&bench, SELECTION, "out", &[]);
     refused(&by_itself, "data.validation is the private training file");
-    // Runs of a sweep that was no selection have ledgers that count.
+    // Runs of a sweep without selection have ledgers that count.
     fs::create_dir_all(bench.path("swept/runs/accuracy")).unwrap();
     fs::write(bench.path("swept/sweep.lock"), "").unwrap();
-    refused(&select(&bench, SELECTION, "swept", &[]), "no selection");
+    refused(&select(&bench, SELECTION, "swept", &[]), "without selection");
     for (from, to, about) in [
         ("validation = \"public\"\n", "", "must be public"),
-        ("metric = \"accuracy\"", "metric = \"accuracy\"\nseeds = [1]", "seeds has no place"),
+        ("metric = \"accuracy\"", "metric = \"accuracy\"\nseeds = [1]", "seeds cannot be used"),
         ("metric = \"accuracy\"", "metric = \"accuracy\"\nexamples = 60", "use share instead"),
-        ("metric = \"accuracy\"", "metric = \"memory\"", "by accuracy, f1, loss or perplexity"),
+        (
+            "metric = \"accuracy\"",
+            "metric = \"memory\"",
+            "the metric accuracy, f1, loss or perplexity",
+        ),
         ("eta = 0.0", "eta = -1.5", "η of the number of runs"),
         ("\"training.batch\" = [20, 40]", "\"privacy.delta\" = [1e-3, 1e-4]", "the same delta"),
         ("\"training.batch\" = [20, 40]", "\"data.max_tokens\" = [8, 16]", "the same [data]"),

@@ -186,6 +186,7 @@ fn fields_of_report(document: &Document) -> BTreeSet<String> {
 }
 
 const TENSORBOARD: &str = "compute.tensorboard=true";
+const LOG: &str = "compute.log=jsonl";
 
 /// Every kind of run, and the name of its task.
 fn runs(classifier: &Bench, language: &Bench) -> Vec<PathBuf> {
@@ -201,9 +202,9 @@ fn runs(classifier: &Bench, language: &Bench) -> Vec<PathBuf> {
         bench.train(out, &short.into_iter().chain(changes).collect::<Vec<_>>());
         bench.path(out)
     };
-    let found = ["-data.labels", TENSORBOARD, lora, "compute.checkpoint_every=2"];
+    let found = ["-data.labels", TENSORBOARD, LOG, lora, "compute.checkpoint_every=2"];
     let stop = "training.stop_early={ patience = 1, keep = \"best\" }";
-    let stopped = [&validation, "data.validation_is_public=true", stop];
+    let stopped = [&validation, "data.validation_is_public=true", stop, LOG];
     let adaptive = "privacy.clip={ adaptive = { quantile = 0.5, initial = 1.0 } }";
     let folders = vec![
         set(classifier, "found", &found),
@@ -212,7 +213,11 @@ fn runs(classifier: &Bench, language: &Bench) -> Vec<PathBuf> {
         set(classifier, "rap-ft", &["privacy.method=rap-ft", lora]),
         set(classifier, "anadp", &["privacy.method=anadp", "model.tuning={ ia3 = {} }"]),
         set(classifier, "quantised", &["model.quantise=nf4", lora, "data.author=who"]),
-        set(classifier, "adapter", &[adaptive, "model.tuning={ adapter = { size = 4 } }"]),
+        set(
+            classifier,
+            "adapter",
+            &[adaptive, "compute.log=csv", "model.tuning={ adapter = { size = 4 } }"],
+        ),
         set(classifier, "local", &["privacy.method=dp-forward", "model.tuning=head"]),
         set(classifier, "mvg", &["privacy.method=mvg", "privacy.mvg.width=8"]),
         set(language, "language", &["training.average={ ema = 0.9 }", "data.on_bad_row=skip"]),
@@ -265,8 +270,11 @@ fn every_field_is_listed_and_private_ones_are_in_private_files() {
     }
 }
 
-/// Files of runs in progress, and those that are there for other models or kinds of runs.
-const NOT_HERE: [&str; 7] = [
+/// Files of runs in progress, and those that are there for other models or kinds of runs, such as
+/// runs on rows in memory.
+const NOT_HERE: [&str; 11] = [
+    "private/train.jsonl",
+    "private/validation.jsonl",
     "secret.key",
     "identity.json",
     "run.lease",
@@ -274,6 +282,8 @@ const NOT_HERE: [&str; 7] = [
     "selection.json",
     "model/special_tokens_map.json",
     "model/generation_config.json",
+    "adapter/special_tokens_map.json",
+    "adapter/chat_template.jinja",
 ];
 
 /// The fields of all files of a selection's folder are in the table.

@@ -336,7 +336,7 @@ columns = [
     }
     assert!(mean(0, 3) > 0.0 && cell(1, 3).is_null(), "non-private runs have no noise");
     assert!(table["failures"].as_array().unwrap().is_empty(), "{table}");
-    assert!(table["notes"].to_string().contains("choosing is a release"), "{table}");
+    assert!(table["notes"].to_string().contains("the choice is a release"), "{table}");
     let drawn = fs::read_to_string(bench.path("out/losses.svg")).unwrap();
     assert!(drawn.contains("DP-Forward, one") && drawn.contains("non-private, two"));
 }
@@ -380,7 +380,7 @@ columns = [
         assert_eq!(bench.bytes(&format!("shared/{file}")), bench.bytes(&format!("whole/{file}")));
     }
     refused(&run("shared", &["--shard", "3/2"]), "the third of eight");
-    refused(&run("shared", &["--launcher", " "]), "--launcher names no command");
+    refused(&run("shared", &["--launcher", " "]), "--launcher is empty");
     let lost = run("lost", &["--shard", "1/4", "--launcher", "no-such-launcher -n1"]);
     assert_eq!(lost.status.code(), Some(1));
     assert!(said(&lost).contains("no-such-launcher cannot be started"), "{}", said(&lost));

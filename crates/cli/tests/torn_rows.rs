@@ -28,12 +28,12 @@ fn torn_rows_are_refused_or_counted() {
     let summary = bench.train("run", &skip);
     assert_eq!((&summary["skipped_rows"], &summary["resolved"]["units"]), (&4.into(), &121.into()));
     let ledger = fs::read_to_string(bench.path("run/ledger.jsonl")).unwrap();
-    assert!(ledger.contains("that were skipped (4)"), "{ledger}");
+    assert!(ledger.contains("skipped rows of the training file (4)"), "{ledger}");
     let whole = bench.train("whole", &["--set", "data.on_bad_row=skip"]);
     assert!(whole.get("skipped_rows").is_none());
     // That there was none to skip is a count over the data, too.
     let ledger = fs::read_to_string(bench.path("whole/ledger.jsonl")).unwrap();
-    assert!(ledger.contains("that were skipped (0)"), "{ledger}");
+    assert!(ledger.contains("skipped rows of the training file (0)"), "{ledger}");
     let parquet = ["--set", "data.train=a.parquet", "--set", "data.on_bad_row=skip"];
     let output = bench.command("no", &parquet).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

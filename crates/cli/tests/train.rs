@@ -43,7 +43,7 @@ fn a_private_run_leaves_a_folder_that_proves_its_guarantee() {
     ] {
         assert!(bench.path("run").join(file).is_file(), "{file}");
     }
-    assert!(!bench.path("run/secret.key").exists(), "nobody can take the noise off");
+    assert!(!bench.path("run/secret.key").exists(), "nobody can subtract the noise");
     // The model is an ordinary one.
     let model = bench.path("run/model");
     let eval = Command::new(env!("CARGO_BIN_EXE_undertone"))
@@ -62,7 +62,8 @@ fn a_private_run_leaves_a_folder_that_proves_its_guarantee() {
 }
 
 /// In every line of the metrics ε is what the ledger proves after that step, or at most 2 % more;
-/// the first line that is shown has ε and the time that is left.
+/// the first line that is shown has ε, and the second the time that is left, which does not count the
+/// first step.
 #[test]
 fn epsilon_of_every_step_is_at_least_what_the_ledger_proves() {
     let bench = Bench::classifier();
@@ -81,10 +82,13 @@ fn epsilon_of_every_step_is_at_least_what_the_ledger_proves() {
         assert_eq!(record["step"], *entries);
         assert!(said >= truth && said <= 1.02 * truth, "step {entries}: {said}, not {truth}");
     }
-    let first = shown.lines().find(|line| line.contains("step 1/24")).unwrap_or_else(|| {
-        panic!("the first step is not shown in {shown}");
-    });
-    assert!(first.contains(", ε ") && first.contains(" left"), "{first}");
+    let line_of = |step: &str| {
+        let line = shown.lines().find(|line| line.contains(step));
+        line.unwrap_or_else(|| panic!("{step} is not shown in {shown}"))
+    };
+    let (first, second) = (line_of("step 1/24"), line_of("step 2/24"));
+    assert!(first.contains(", ε ") && !first.contains(" left"), "{first}");
+    assert!(second.contains(", ε ") && second.contains(" left"), "{second}");
 }
 
 #[test]
@@ -446,7 +450,7 @@ fn mistakes_are_one_sentence() {
     ] {
         bench.refused("run", &["--set", change], about);
     }
-    bench.refused("run", &["--resume"], "holds no run");
+    bench.refused("run", &["--resume"], "contains no run");
     let missing = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .args(["train", "nowhere.toml", "--out", "x"])
         .output()
@@ -476,7 +480,7 @@ fn two_runs_in_one_folder_are_refused() {
     }
     first.kill().unwrap();
     first.wait().unwrap();
-    bench.refused("run", &[], "holds a run already");
+    bench.refused("run", &[], "already contains a run");
 }
 
 /// Steps that are taken again must be the same steps: what was refused for want of the ledger goes
@@ -491,7 +495,7 @@ fn a_run_keeps_its_secret_while_its_ledger_is_away() {
     }
     let secret = fs::read(bench.path("run/secret.key")).unwrap();
     fs::rename(bench.path("run/ledger.jsonl"), bench.path("away")).unwrap();
-    bench.resume_refused("run", "plan.toml says that the run has begun");
+    bench.resume_refused("run", "plan.toml says that the run has started");
     assert_eq!(fs::read(bench.path("run/secret.key")).unwrap(), secret, "the secret was replaced");
     fs::rename(bench.path("away"), bench.path("run/ledger.jsonl")).unwrap();
     let before = fs::read_to_string(bench.path("run/ledger.jsonl")).unwrap();
@@ -507,9 +511,9 @@ fn a_run_whose_ledger_is_lost_does_not_go_on() {
     let often = ["--set", "compute.checkpoint_every=2", "--set", "training.epochs=400"];
     assert!(bench.kill_after("run", &often, 8), "killed while at work");
     fs::remove_file(bench.path("run/ledger.jsonl")).unwrap();
-    bench.resume_refused("run", "plan.toml says that the run has begun");
+    bench.resume_refused("run", "plan.toml says that the run has started");
     fs::remove_file(bench.path("run/ledger.jsonl.head")).unwrap();
-    bench.resume_refused("run", "plan.toml says that the run has begun");
+    bench.resume_refused("run", "plan.toml says that the run has started");
 }
 
 /// Nor does it start over where everything that it released is lost: the first model is out.
@@ -521,11 +525,11 @@ fn a_run_that_has_begun_does_not_start_over() {
     for file in ["ledger.jsonl", "ledger.jsonl.head", "metrics.jsonl", "checkpoint.safetensors"] {
         let _ = fs::remove_file(bench.path("run").join(file));
     }
-    bench.resume_refused("run", "plan.toml says that the run has begun");
+    bench.resume_refused("run", "plan.toml says that the run has started");
     for file in ["secret.key", "identity.json"] {
         fs::remove_file(bench.path("run").join(file)).unwrap();
     }
-    bench.resume_refused("run", "plan.toml says that the run has begun");
+    bench.resume_refused("run", "plan.toml says that the run has started");
     // One that was interrupted before its ledger is started again.
     let plan = fs::read_to_string(bench.path("run/plan.toml")).unwrap();
     let (before, mark) = plan.trim_end().rsplit_once('\n').unwrap();

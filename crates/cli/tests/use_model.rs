@@ -320,17 +320,17 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     eval(&["--model", &model, "--data", wrong.to_str().unwrap()], ":2:");
     refused(&["predict", "--model", &model, "--data", &data, "--out", "x.xlsx"], ".jsonl");
     let before = fs::read(&data).unwrap();
-    refused(
-        &["predict", "--model", &model, "--data", &data, "--out", &data],
-        "is a file that is read",
-    );
+    refused(&["predict", "--model", &model, "--data", &data, "--out", &data], "is an input file");
     assert_eq!(fs::read(&data).unwrap(), before, "what is read is not written over");
     refused(
         &["generate", "--model", &model, "--prompt", "the", "--samples", "10000000000000000"],
         "",
     );
     fs::create_dir(folder.path().join("open")).unwrap();
-    refused(&["demo", "--data-only", "--out", folder.path().to_str().unwrap()], "no demo's");
+    refused(
+        &["demo", "--data-only", "--out", folder.path().to_str().unwrap()],
+        "that no demo wrote",
+    );
     assert!(folder.path().join("open").exists(), "nobody else's folder is removed");
     for size in [
         "--vocabulary=0",

@@ -41,7 +41,7 @@ fn a_run_is_followed_until_it_is_finished() {
     assert!(run.wait().unwrap().success(), "the run was not disturbed");
     let lines: Vec<&str> = told.lines().collect();
     let last = lines[lines.len() - 2];
-    assert!(last.starts_with("step 360/360, loss ") && last.contains("accuracy, % "), "{told}");
+    assert!(last.starts_with("step 360/360, loss ") && last.contains("accuracy "), "{told}");
     assert!(last.contains(" of 8") && last.ends_with("examples/s"), "{told}");
     let end = lines[lines.len() - 1];
     assert!(end.starts_with("finished; (7.9") || end.starts_with("finished; (8.0000"), "{told}");
@@ -77,9 +77,9 @@ fn a_seeded_run_is_never_called_private() {
 fn what_is_not_a_run_is_refused() {
     let sentences = Sentences::start();
     let bench = Bench::classifier();
-    refused(&watch(&bench, "nowhere").output().unwrap(), "holds no run");
+    refused(&watch(&bench, "nowhere").output().unwrap(), "contains no run");
     fs::create_dir(bench.path("empty")).unwrap();
-    refused(&watch(&bench, "empty").output().unwrap(), "holds no run");
+    refused(&watch(&bench, "empty").output().unwrap(), "contains no run");
     assert!(files(&bench, "empty").is_empty());
     sentences.assert("watch");
 }

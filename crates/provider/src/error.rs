@@ -1,15 +1,15 @@
-//! Why an owner or a provider did not do what it was asked, in one sentence.
+//! Errors of owners and providers, in one sentence each.
 
 use std::path::Path;
 
-/// Why something was not done.
+/// An error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for is not right, and can be mended.
+    /// Invalid input, which the user can fix.
     #[error("{0}")]
     Mistake(String),
-    /// The other side, the network or the machine failed; the same command may work later.
+    /// A failure of the other side, the network or the machine; the same command may work later.
     #[error("{0}")]
     Failed(String),
     /// The model or the plan.
@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A mistake of the user's.
+    /// An error that the user can fix.
     pub fn mistake(sentence: impl Into<String>) -> Self {
         Self::Mistake(sentence.into())
     }
@@ -46,7 +46,7 @@ impl Error {
         move |source| Self::Run(wrap(source))
     }
 
-    /// Whether the machine, the network or the other side failed, rather than what was asked for.
+    /// Whether the machine, the network or the other side failed, as opposed to invalid input.
     pub fn is_of_system(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Store(_))
     }

@@ -30,7 +30,7 @@ const HASH: usize = 32;
 /// The label of a query, which has none.
 pub const NO_LABEL: u32 = u32::MAX;
 
-/// Names a row to its owner, and nothing to anybody else: a keyed hash.
+/// A keyed hash that identifies a row to its owner and reveals nothing to anybody else.
 pub type RecordId = [u8; 16];
 
 /// What a frame is for.
@@ -46,7 +46,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Release {
     pub id: RecordId,
-    /// The label after randomised response.
+    /// The label after randomized response.
     pub label: u32,
     /// The perturbed embedding.
     pub numbers: Vec<f32>,
@@ -60,7 +60,7 @@ pub struct Frame {
     pub releases: Vec<Release>,
 }
 
-/// How long the frames of a task are.
+/// The frame layout of a task.
 pub fn frame_length(task: &Task) -> usize {
     HEADER + task.slots as usize * slot_length(task.width) + HASH
 }
@@ -104,7 +104,7 @@ impl Frame {
         bytes
     }
 
-    /// The releases of a frame, or what is wrong with it.
+    /// Parses the releases of a frame.
     pub fn decode(
         bytes: &[u8],
         kind: Kind,
@@ -116,23 +116,23 @@ impl Frame {
         }
         let (covered, end) = bytes.split_at(bytes.len() - HASH);
         if hash(covered) != end {
-            return Err("the frame was changed or cut on its way: its hash is another");
+            return Err("the frame was changed or truncated in transit: its hash does not match");
         }
         let word = |at: usize| {
             u32::from_le_bytes(std::array::from_fn(|i| covered.get(at + i).copied().unwrap_or(0)))
         };
         if &covered[..8] != MAGIC || covered[8..10] != VERSION.to_le_bytes() {
-            return Err("the frame is of another format");
+            return Err("the frame has another format");
         }
         if covered[10] != kind as u8 || covered[11] != 0 || word(28) != 0 {
-            return Err("the frame is not of the kind that belongs here");
+            return Err("the frame is of the wrong kind");
         }
         if &covered[32..64] != task_hash {
-            return Err("the frame is of another task");
+            return Err("the frame belongs to another task");
         }
         let (slots, used, epoch) = (word(12), word(16), word(20));
         if slots != task.slots || word(24) as usize != task.width {
-            return Err("the frame has other slots than the task's");
+            return Err("the slots of the frame differ from the task's");
         }
         if used == 0 || used > slots {
             return Err("the frame has no releases, or more than slots");
@@ -182,7 +182,7 @@ fn decode_slot(
         return Err("a number of a release is not finite");
     }
     if !reach.holds(&numbers) {
-        return Err("a release is larger than the task's norm and noise can make it");
+        return Err("a release is larger than the task's norm and noise allow");
     }
     Ok(Release { id: *id, label, numbers })
 }

@@ -17,7 +17,7 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes of hexadecimal digits; none if they are not that many.
+/// Parses hexadecimal digits; `None` if their number is wrong.
 pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N || !text.is_ascii() {
@@ -58,13 +58,17 @@ pub fn hash_file(path: &Path) -> Result<(Hash, u64)> {
 /// Random bytes from the operating system.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)
-        .map_err(|e| Error::failed(format!("the system gives no random numbers: {e}")))?;
+    getrandom::fill(&mut bytes).map_err(|e| {
+        Error::failed(format!(
+            "the operating system provides no random numbers: \
+                                            {e}"
+        ))
+    })?;
     Ok(bytes)
 }
 
-/// HMAC-SHA-256 of several parts, each preceded by its length, so that no two lists of parts are
-/// one message.
+/// HMAC-SHA-256 of several parts, each preceded by its length, so that different lists of parts are
+/// different messages.
 pub fn keyed_hash(key: &[u8; 32], parts: &[&[u8]]) -> Hash {
     use hmac::{Hmac, KeyInit, Mac};
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");

@@ -1,4 +1,4 @@
-//! How large an honest release can be: what the provider refuses is not one.
+//! Bounds on honest releases: the provider rejects anything beyond them.
 //!
 //! # What is proved
 //!

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
 
-/// That all releases of a frame are stored.
+/// A receipt: all releases of a frame are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
@@ -20,9 +20,9 @@ pub struct Receipt {
     pub epoch: u32,
     /// The hash at the frame's end.
     pub frame: String,
-    /// How many releases the frame has.
+    /// Number of releases of the frame.
     pub releases: u32,
-    /// Seconds since 1970 by the provider's clock; nobody decides anything by it.
+    /// Seconds since 1970 by the provider's clock, for information only.
     pub at: u64,
     /// Ed25519 over [`Receipt::statement`].
     #[serde(default)]
@@ -39,7 +39,7 @@ impl Receipt {
         )
     }
 
-    /// Whether the holder of the key has signed it.
+    /// Verifies the signature.
     pub fn is_signed_by(&self, key: &[u8; 32]) -> bool {
         let Some(signature) = unhex::<64>(&self.signature) else { return false };
         UnparsedPublicKey::new(&ED25519, key)
@@ -60,8 +60,12 @@ impl std::fmt::Debug for SigningKey {
 impl SigningKey {
     /// Makes a key, and writes it to a new file that only its user can read.
     pub fn create(path: &Path) -> Result<Self> {
-        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
-            .map_err(|_| Error::failed("the system gives no random numbers for a key"))?;
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| {
+            Error::failed(
+                "the operating system provides no random numbers for a \
+                                        key",
+            )
+        })?;
         write_secret(path, document.as_ref())?;
         Self::parse(path, document.as_ref())
     }
@@ -75,7 +79,7 @@ impl SigningKey {
     fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         Ed25519KeyPair::from_pkcs8(bytes).map(Self).map_err(|_| {
             Error::mistake(format!(
-                "{} is not the key that provider init wrote; bring it back from a backup",
+                "{} is not the key that undertone-provider init wrote; restore it from a backup",
                 path.display()
             ))
         })

@@ -178,14 +178,14 @@ fn card(folder: &TaskFolder, trained: &Trained) -> String {
          ran pre(·) at home, and {}. Each owner's own ledger holds that release; the provider has \
          none, and needs none.\n\n## What the provider saw\n\nReleases only: {} of them, from {} \
          owners, under the task `{}`. It never had a text, an embedding without noise or a label \
-         without randomised response{}. Everything in this model is a function of those releases, \
-         of the public base model and of public text: post-processing, which costs no privacy.\n\n\
-         This holds if each owner's undertone added the noise that it states, and an owner's text \
-         stands for one person.\n{quality}\n## What is not guaranteed\n\n- That nothing is \
-         revealed about the data as a whole: what many texts have in common is what the model \
-         learns.\n- Anything about other releases of the same texts, such as under other tasks: their \
-         budgets add up in the owner's own ledger.\n- That contributions are honest: an owner can send \
-         any numbers.\n- That the model is accurate, fair or safe.\n",
+         without randomized response{}. Everything in this model is a function of those releases, \
+         of the public base model and of public text: post-processing, which costs no \
+         privacy.\n\nThis holds if each owner's undertone added the noise that it states, and an \
+         owner's text stands for one person.\n{quality}\n## What is not guaranteed\n\n- That the \
+         model reveals nothing about the data as a whole: it learns what many texts have in \
+         common.\n- Anything about other releases of the same texts, such as under other tasks: \
+         their budgets add up in the owner's own ledger.\n- That contributions are honest: an \
+         owner can send any numbers.\n- That the model is accurate, fair or safe.\n",
         trained.promise,
         trained.releases,
         trained.owners,

@@ -1,9 +1,15 @@
 //! The integration tests, in one program: linking takes longer than most of them.
 
 mod away;
+mod bench;
+mod commands;
+mod examples;
+mod help;
 mod hostile;
 #[path = "../../../tests/postgres/mod.rs"]
 mod postgres;
 mod serve;
+#[path = "../../../tests/snapshot/mod.rs"]
+mod snapshot;
 mod tls;
 mod world;

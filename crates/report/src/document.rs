@@ -88,6 +88,11 @@ impl Section {
         self
     }
 
+    pub(crate) fn with_all(mut self, blocks: impl IntoIterator<Item = Block>) -> Self {
+        self.blocks.extend(blocks);
+        self
+    }
+
     pub(crate) fn paragraph(self, text: impl Into<String>) -> Self {
         self.with(Block::Paragraph(text.into()))
     }

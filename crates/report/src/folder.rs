@@ -116,7 +116,7 @@ fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String
     let said = if found.epsilon_lower > proved {
         "canaries show a larger ε than the ledger proves"
     } else if refuted == Some(true) {
-        "canaries were told apart better than the ledger's privacy curve allows"
+        "canaries were distinguished better than the ledger's privacy curve allows"
     } else {
         return Ok(None);
     };

@@ -7,6 +7,9 @@ use crate::document::{Block, Document, Section, Standing, Table};
 use std::fmt::Write;
 use undertone_run::printable;
 
+/// Number of columns above which a table is set smaller.
+const WIDE: usize = 6;
+
 const STYLE: &str = include_str!("style.css");
 
 /// Escapes text for HTML.
@@ -154,13 +157,11 @@ impl Page {
         }
     }
 
-    /// A wide table scrolls on its own, by keyboard too.
+    /// A table wraps its cells; on a narrow screen each row becomes a list of named cells.
     fn table(&mut self, table: &Table) {
         let title = escape(&table.title);
-        self.line(format!(
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{title}\">\n<table>"
-        ));
-        self.line(format!("<caption>{title}</caption>"));
+        let class = if table.head.len() > WIDE { " class=\"dense\"" } else { "" };
+        self.line(format!("<table{class}>\n<caption>{title}</caption>"));
         let class = |column: usize| if table.is_numeric(column) { " class=\"number\"" } else { "" };
         let mut head = String::new();
         for (i, name) in table.head.iter().enumerate() {
@@ -171,11 +172,14 @@ impl Page {
             let cells: String = row
                 .iter()
                 .enumerate()
-                .map(|(i, cell)| format!("<td{}>{}</td>", class(i), escape(cell)))
+                .map(|(i, cell)| {
+                    let name = table.head.get(i).map_or(String::new(), |name| escape(name));
+                    format!("<td{} data-name=\"{name}\">{}</td>", class(i), escape(cell))
+                })
                 .collect();
             self.line(format!("<tr>{cells}</tr>"));
         }
-        self.line("</tbody>\n</table>\n</div>");
+        self.line("</tbody>\n</table>");
     }
 
     fn chart(&mut self, chart: &Chart) {
@@ -191,9 +195,9 @@ impl Page {
             "<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>",
             chart.wide, chart.narrow
         ));
-        self.line("<details><summary>The numbers</summary>");
+        self.line("<details><summary>The numbers</summary>\n<div class=\"long\" tabindex=\"0\">");
         self.table(&chart.table);
-        self.line("</details>\n</figure>");
+        self.line("</div>\n</details>\n</figure>");
     }
 
     fn legend(&mut self, chart: &Chart) {
@@ -210,6 +214,7 @@ impl Page {
                 Mark::Discs => "discs",
                 Mark::Rings => "rings",
                 Mark::Squares => "squares",
+                Mark::Bars => "bars",
             };
             self.line(format!(
                 "<li><span class=\"key {class}\" style=\"--mark:var({})\" \

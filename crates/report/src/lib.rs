@@ -22,6 +22,7 @@ mod chart;
 mod document;
 mod error;
 mod folder;
+mod hide;
 mod html;
 mod markdown;
 pub mod plot;
@@ -33,14 +34,14 @@ pub use document::{Block, Document, Section, Standing, Table};
 pub use error::{Error, Result};
 pub use folder::Run;
 
-/// A comment in every report: by it a file is known to be one that may be written anew.
+/// A comment in every report; a file with this mark may be overwritten.
 pub const MARK: &str = "<!-- undertone report -->";
 
 /// Report options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Leave out figures that were computed from the private data without noise and that no
-    /// guarantee covers: training losses, times, memory, attacks.
+    /// guarantee covers (training losses, times, memory, attacks), and the folders of files.
     pub public: bool,
 }
 

@@ -13,7 +13,7 @@ pub const INK: RGBColor = RGBColor(0x20, 0x2a, 0x3a);
 const MAIN: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
 const SECOND: RGBColor = RGBColor(0xd0, 0x6a, 0x1a);
 
-/// Ends every chart: by it a file is known to be one that may be drawn anew.
+/// Ends every chart; a file with this mark may be overwritten.
 pub const MARK: &str = "<!-- undertone chart -->\n";
 
 /// What a chart is drawn on.

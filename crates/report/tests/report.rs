@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Mode, Part, Threat, Unit, rounded_up};
 use undertone_report::{Options, Run, report};
-use undertone_run::{Resolved, RunFile};
+use undertone_run::{FORMAT_VERSION, Resolved, RunFile};
 
 const STEP: Event = Event::PoissonGaussian { noise_multiplier: 0.9, sampling_rate: 0.02 };
 const DELTA: f64 = 1e-5;
@@ -51,6 +51,7 @@ fn folder(
     let ledger = mode.map(|mode| ledger(&folder, mode));
     let private = mode == Some(Mode::Proved);
     let mut summary = json!({
+        "format": FORMAT_VERSION,
         "private": private,
         "guarantee": ledger.as_ref().map(|ledger| ledger.guarantee(DELTA).unwrap()),
         "metrics": { "validation": measures(0.75) },
@@ -129,16 +130,16 @@ fn folder(
             "precision": interval, "recall": interval
         }],
         "reconstruction": [{
-            "kind": "phone", "trained": reconstruction, "untouched": reconstruction
+            "kind": "phone", "trained": reconstruction, "pretrained": reconstruction
         }],
         "all": [{
-            "attack": "membership", "measure": "area", "run": interval, "open": null,
-            "untouched": { "lower": null, "estimate": null, "upper": null }, "guessing": 0.5
+            "attack": "membership", "measure": "area", "run": interval, "non_private": null,
+            "pretrained": { "lower": null, "estimate": null, "upper": null }, "guessing": 0.5
         }],
         "exposure": [{
             "text": "the code is ####",
             "trained": { "bits": 3.0, "most": 13.3, "rank": 1000.0, "exact": true },
-            "untouched": { "bits": 1.2, "most": 13.3, "rank": 4000.0, "exact": true }
+            "pretrained": { "bits": 1.2, "most": 13.3, "rank": 4000.0, "exact": true }
         }]
     });
     fs::write(folder.join("audit.json"), audit.to_string()).unwrap();
@@ -163,7 +164,8 @@ fn the_epsilon_of_a_report_is_that_of_the_ledger() {
     assert!(markdown.contains(&format!("{guarantee}.")) && markdown.contains(&said));
     // So is the end of the curve.
     assert!(html.contains(&format!(
-        "<td class=\"number\">40</td><td class=\"number\">{}</td>",
+        "<td class=\"number\" data-name=\"entries of the ledger\">40</td><td class=\"number\" \
+         data-name=\"ε, at most\">{}</td>",
         rounded_up(guarantee.epsilon.upper)
     )));
     let hash = Ledger::read(path.join("ledger.jsonl")).unwrap().hash().to_owned();
@@ -303,6 +305,48 @@ fn several_runs_are_compared_and_told_apart() {
         html.matches("<figure>").count(),
         "numbers behind each chart"
     );
+}
+
+/// The first screen has the guarantee in a sentence, and one figure with accuracy and attacks of
+/// private and non-private runs; tables have no box to scroll in.
+#[test]
+fn a_report_opens_with_the_story() {
+    let place = tempfile::tempdir().unwrap();
+    let paths = [
+        folder(place.path(), "private", Some(Mode::Proved), |_| {}),
+        folder(place.path(), "open", None, |_| {}),
+    ];
+    let audit = fs::read_to_string(paths[1].join("audit.json")).unwrap();
+    fs::write(paths[1].join("audit.json"), audit.replace("\"rank\":1000.0", "\"rank\":1.0"))
+        .unwrap();
+    let runs = Run::open_all(&paths).unwrap();
+    let guarantee = runs[0].guarantee().unwrap().clone();
+    let (html, markdown) = both(&runs, false);
+    let first = markdown.split("## Comparison").next().unwrap();
+    for part in [
+        "## At a glance",
+        &format!("> **Guaranteed.** private: {guarantee}."),
+        "No guarantee: open.",
+        "| Accuracy | private | 75.00 % |",
+        "| Accuracy | open | 75.00 % |",
+        "an attacker finds (1 % false alarms) | open | 50.0 % |",
+        "| Planted secrets that the model ranks first | private | 0 of 1 |",
+        "| Planted secrets that the model ranks first | open | 1 of 1 |",
+        "it restores | open | 25 of 50 |",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    assert!(!html.contains("class=\"scroll\"") && html.contains("data-name=\"accuracy\""));
+    // A public report opens with what may be shared.
+    let (_, public) = both(&runs, true);
+    let first = public.split("## Comparison").next().unwrap();
+    assert!(first.contains(&guarantee.to_string()) && !first.contains("75.00"), "{first}");
+    assert!(!first.contains("attacker finds"), "{first}");
+    // Of a single run: beside the attacks on a non-private one, if they were made.
+    let (_, markdown) = both(&runs[..1], false);
+    let first = markdown.split("Certified interval").next().unwrap();
+    assert!(first.contains("| Accuracy | private | 75.00 % |"), "{first}");
+    assert!(first.contains("| membership | private | 0.500 |"), "{first}");
 }
 
 #[test]

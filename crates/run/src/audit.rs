@@ -1,21 +1,21 @@
 //! audit.json: results of attacks on a run, each with its confidence interval.
 
-use crate::error::{Error, Result};
 use crate::numbers::null_as_nan;
+use crate::{Error, Result};
 use crate::{FORMAT_VERSION, check_format, read_settings, write_json};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Results of attacks on a run; each is present if its attack was made.
+/// Results of attacks on a run; each is present if that attack was run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Audit {
-    /// Version of the folder's layout; 1 had no such key.
+    /// Version of the folder's layout; absent in version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<u32>,
     /// Membership inference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub membership: Vec<Membership>,
-    /// Where the non-members of membership inference come from; files of before 0.3.0 do not say.
+    /// Source of the non-members for membership inference; absent in files written before 0.3.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub non_members: Option<NonMembers>,
     /// The lower bound on ε from one training run with canaries.
@@ -24,7 +24,7 @@ pub struct Audit {
     /// Exposure of planted secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exposure: Vec<SecretExposure>,
-    /// Exposure of secrets of the training texts.
+    /// Exposure of secrets found in the training texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found_exposure: Vec<ExposureOfKind>,
     /// Private entities that the model generates.
@@ -33,20 +33,19 @@ pub struct Audit {
     /// Masked private entities that the model fills in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reconstruction: Vec<ReconstructionOfKind>,
-    /// Trials of attacks that were made several times, each with a seed of its own; the fields
-    /// above have the first.
+    /// Repeated trials of attacks, each with its own seed; the fields above hold the first trial.
     #[serde(default, skip_serializing_if = "Trials::is_empty")]
     pub trials: Trials,
     /// Each attack on the run, on a non-private run and on the pretrained model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all: Vec<Figure>,
-    /// Results of attacks that this version does not know, kept unchanged.
+    /// Results of attacks that this version does not know, preserved as is.
     #[serde(flatten)]
     pub others: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Audit {
-    /// Whether no attack was made.
+    /// Whether no attack has been run.
     pub fn is_empty(&self) -> bool {
         let Self {
             membership,
@@ -67,8 +66,8 @@ impl Audit {
             && all.is_empty()
     }
 
-    /// Reads the file; empty if it is not there. A damaged file is an error: its results would be
-    /// lost by writing over it.
+    /// Reads the file; returns an empty audit if it does not exist. A damaged file is an error,
+    /// because overwriting it would lose its results.
     pub fn read(path: &Path) -> Result<Self> {
         let text = match read_settings(path) {
             Ok(text) => text,
@@ -82,7 +81,7 @@ impl Audit {
         Ok(read)
     }
 
-    /// Reads the file, changes it and writes it again: results of other attacks are kept.
+    /// Reads the file, changes it and writes it back, keeping the results of other attacks.
     pub fn update(path: &Path, change: impl FnOnce(&mut Self)) -> Result<()> {
         let mut audit = Self::read(path)?;
         change(&mut audit);
@@ -114,9 +113,9 @@ impl Trials {
 /// One trial of an attack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial<T> {
-    /// Seed of everything that it draws at random.
+    /// Seed of all randomness in the trial.
     pub seed: u64,
-    /// What it found.
+    /// Results of the trial.
     pub found: Vec<T>,
 }
 
@@ -141,7 +140,7 @@ impl Interval {
     }
 }
 
-/// Where the non-members of membership inference come from.
+/// Source of the non-members for membership inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NonMembers {
@@ -149,12 +148,12 @@ pub enum NonMembers {
     HeldOut,
     /// The run's validation file.
     Validation,
-    /// A file that was named for the audit.
+    /// A file named for the audit.
     File,
 }
 
 impl NonMembers {
-    /// What to know of a comparison with them.
+    /// A caveat about comparing with these non-members.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::HeldOut => {
@@ -163,8 +162,8 @@ impl NonMembers {
             }
             Self::Validation => {
                 "The non-members are the validation file: a difference may show a shift between \
-                 the two files rather than membership. data.hold_out keeps units of the training \
-                 file aside for this."
+                 the two files rather than membership. To avoid this, hold out units of the \
+                 training file with data.hold_out."
             }
             Self::File => {
                 "The non-members are another file: a difference may show a shift between the two \
@@ -174,12 +173,12 @@ impl NonMembers {
     }
 }
 
-/// How well a membership inference attack tells members from non-members.
+/// How well a membership inference attack distinguishes members from non-members.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Membership {
     /// The attack's name.
     pub attack: String,
-    /// Area under the ROC curve: ½ for guessing.
+    /// Area under the ROC curve; ½ is random guessing.
     pub auc: Interval,
     /// True positive rate at a false positive rate of 0.1 %.
     pub rate_at_0_1_percent: Interval,
@@ -189,38 +188,38 @@ pub struct Membership {
     pub members: usize,
     /// Number of examples that were not trained on.
     pub others: usize,
-    /// (false positive rate, true positive rate), thinned out for plotting.
+    /// (false positive rate, true positive rate) pairs, thinned for plotting.
     #[serde(default)]
     pub roc: Vec<(f64, f64)>,
 }
 
 impl Membership {
-    /// Name of the attack that has the pretrained model alone: what it finds is a difference
+    /// Name of the attack that uses only the pretrained model: any success reflects a difference
     /// between the two files, not membership.
     pub const OF_PRETRAINED: &str = "the pretrained model alone";
 
-    /// Whether it is of the pretrained model.
+    /// Whether this is the attack on the pretrained model.
     pub fn is_of_pretrained(&self) -> bool {
         self.attack == Self::OF_PRETRAINED
     }
 }
 
-/// The lower bound on ε from one training run.
+/// The lower bound on ε from a single training run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneRun {
     /// Number of canaries, each included in the training data by a fair coin.
     pub canaries: u64,
-    /// Number of guesses: canaries that the attack does not abstain on.
+    /// Number of guesses: canaries on which the attack does not abstain.
     pub guesses: u64,
     /// Number of correct guesses.
     pub right: u64,
     /// Lower bound on ε at the stated confidence, for any mechanism.
     pub epsilon_lower: f64,
-    /// Lower bound on ε at the stated confidence, if the trade-off curve of training is that of a
-    /// Gaussian mechanism.
+    /// Lower bound on ε at the stated confidence, assuming that the trade-off curve of training is
+    /// that of a Gaussian mechanism.
     #[serde(default)]
     pub epsilon_lower_if_gaussian: f64,
-    /// The δ that the bounds on ε are for.
+    /// The δ at which the bounds on ε hold.
     pub delta: f64,
     /// Confidence level of the bounds, in (0, 1).
     pub confidence: f64,
@@ -232,12 +231,12 @@ pub struct OneRunAudit {
     /// The lower bound.
     #[serde(flatten)]
     pub found: OneRun,
-    /// Whether the guesses contradict the privacy curve that the ledger proves; none without a
-    /// guarantee.
+    /// Whether the guesses contradict the privacy curve that the ledger proves; `None` if there is
+    /// no guarantee.
     pub promised_curve_is_refuted: Option<bool>,
 }
 
-/// Exposure of a planted secret: its rank by likelihood among all candidates.
+/// Exposure of a planted secret: its likelihood rank among all candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exposure {
     /// log₂ of the number of candidates minus log₂ of the rank: the bits of the secret that the
@@ -245,10 +244,10 @@ pub struct Exposure {
     pub bits: f64,
     /// The largest possible exposure, log₂ of the number of candidates.
     pub most: f64,
-    /// 1 for the likeliest candidate; an estimate where the candidates are a sample.
+    /// 1 for the most likely candidate; an estimate if the candidates are a sample.
     #[serde(default)]
     pub rank: f64,
-    /// Whether every candidate was ranked, and not a sample.
+    /// Whether every candidate was ranked rather than a sample.
     pub exact: bool,
 }
 
@@ -260,11 +259,11 @@ pub struct SecretExposure {
     /// In the trained model.
     pub trained: Exposure,
     /// In the pretrained model.
-    #[serde(rename = "pretrained", alias = "untouched")]
+    #[serde(rename = "pretrained")]
     pub pretrained: Exposure,
 }
 
-/// Exposure of secrets that were found in the training texts, in one model.
+/// Exposure in one model of secrets found in the training texts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FoundSecrets {
     /// Mean exposure, in bits.
@@ -277,7 +276,7 @@ pub struct FoundSecrets {
     pub reciprocal_ranks: Vec<f64>,
 }
 
-/// Exposure of the secrets of one kind that were found in the training texts.
+/// Exposure of secrets of one kind found in the training texts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExposureOfKind {
     /// The kind of secret.
@@ -335,16 +334,16 @@ pub struct Extraction {
     pub kind: EntityKind,
     /// Entities in the training texts that the pretrained model does not generate.
     pub in_training: usize,
-    /// Distinct entities that the trained model generates, without those of the pretrained one.
+    /// Distinct entities that the trained model generates, excluding those of the pretrained model.
     pub written: usize,
-    /// Number of these that are in the training texts.
+    /// Number of those that are in the training texts.
     pub right: usize,
-    /// Entities of the training texts that the pretrained model generates.
+    /// Entities in the training texts that the pretrained model generates.
     #[serde(default)]
     pub known_before: usize,
-    /// Share of the generated entities that are in the training texts.
+    /// Fraction of the generated entities that are in the training texts.
     pub precision: Interval,
-    /// Share of the training texts' entities that were generated.
+    /// Fraction of the entities in the training texts that were generated.
     pub recall: Interval,
 }
 
@@ -353,21 +352,21 @@ pub struct Extraction {
 pub struct Reconstruction {
     /// Number of masked texts.
     pub targets: usize,
-    /// Top-1 accuracy: share of texts whose likeliest candidate is right.
+    /// Top-1 accuracy: fraction of texts whose most likely candidate is correct.
     pub top_1: Interval,
-    /// Top-k accuracy: share of texts of which one of the k likeliest candidates is right.
+    /// Top-k accuracy: fraction of texts for which one of the k most likely candidates is correct.
     pub top_k: Interval,
     /// k of the top-k accuracy.
     pub k: usize,
-    /// Share of texts whose truth is among the candidates.
+    /// Fraction of texts whose true entity is among the candidates.
     pub among_candidates: Interval,
-    /// Mean of 1/rank, 0 where the truth is no candidate.
+    /// Mean of 1/rank, counting 0 where the true entity is not a candidate.
     pub mean_reciprocal_rank: f64,
-    /// Mean number of candidates of a text.
+    /// Mean number of candidates per text.
     pub candidates: f64,
 }
 
-/// Reconstruction of one kind of entity, by both models.
+/// Reconstruction of one kind of entity, for both models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReconstructionOfKind {
     /// The kind of entity.
@@ -375,12 +374,12 @@ pub struct ReconstructionOfKind {
     /// By the trained model.
     pub trained: Reconstruction,
     /// By the pretrained model.
-    #[serde(rename = "pretrained", alias = "untouched")]
+    #[serde(rename = "pretrained")]
     pub pretrained: Reconstruction,
     /// Number of masked texts that the pretrained model fills in correctly.
     #[serde(default)]
     pub known_before: usize,
-    /// By the trained model, on the other texts.
+    /// By the trained model, on the remaining texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known_before: Option<Reconstruction>,
 }
@@ -391,13 +390,13 @@ pub struct ReconstructionOfKind {
 pub enum Measure {
     /// Area under a ROC curve.
     Area,
-    /// A share of all cases, in [0, 1].
+    /// A fraction of all cases, in [0, 1].
     Share,
     /// Exposure of a secret, in bits.
     Bits,
 }
 
-/// One figure of an attack, on the run, on a non-private run and on the pretrained model.
+/// One result of an attack on the run, on a non-private run and on the pretrained model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The attack's name.
@@ -407,11 +406,11 @@ pub struct Figure {
     /// On the run's model.
     pub run: Interval,
     /// On the model of a non-private run.
-    #[serde(default, alias = "open")]
+    #[serde(default)]
     pub non_private: Option<Interval>,
     /// On the pretrained model.
-    #[serde(default, alias = "untouched")]
+    #[serde(default)]
     pub pretrained: Option<Interval>,
-    /// The expected figure of random guessing.
+    /// The expected value under random guessing.
     pub guessing: Option<f64>,
 }

@@ -1,29 +1,29 @@
-//! Whether the files of a run folder belong together.
+//! Checks that the files of a run folder belong together.
 //!
-//! Plan, ledger, summary and audit each say something about one run. A file that was edited, cut,
-//! or brought from another run contradicts the others, and the folder is refused: a report must
-//! not certify it. Somebody who rewrites all files so that they agree is not detected; publish the
-//! hash of the ledger's last line to rule that out.
+//! The plan, ledger, summary and audit all describe one run. A file that was edited, truncated or
+//! copied from another run contradicts the others, and the folder is rejected so that no report
+//! certifies it. An attacker who rewrites all files consistently is not detected; to rule that out,
+//! publish the hash of the ledger's last line.
 
-use crate::error::{Error, Result};
 use crate::folder::BEGUN;
 use crate::{
     Audit, MOST_OF_SETTINGS, MethodName, ModeName, NcclUse, Resolved, RunFile, RunPaths, Summary,
     is_locked, read_bytes, read_settings,
 };
+use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use undertone_accounting::ledger::{Ledger, RunBinding};
 use undertone_accounting::{Guarantee, Mode};
 
-/// A finished run whose files agree with each other.
+/// A finished run whose files are consistent.
 #[derive(Debug)]
 pub struct FinishedRun {
-    /// What the run came to.
+    /// The run's summary.
     pub summary: Summary,
     /// The text of plan.toml.
     pub plan_text: String,
-    /// Every release; none for a non-private run.
+    /// Every release; `None` for a non-private run.
     pub ledger: Option<Ledger>,
     /// The ledger's guarantee at the plan's δ.
     pub guarantee: Option<Guarantee>,
@@ -37,15 +37,15 @@ fn hash_of(bytes: &[u8]) -> String {
 }
 
 impl RunPaths {
-    /// The hash of plan.toml, which the ledger's first line holds: of the plan as it was before the
-    /// run began.
+    /// The hash of `plan.toml` that the ledger's first line holds, taken of the plan before the run
+    /// began.
     pub fn plan_hash(&self) -> Result<String> {
         let path = self.plan();
         let bytes = read_bytes(&path, MOST_OF_SETTINGS).map_err(Error::io(&path))?;
         Ok(hash_of(bytes.strip_suffix(BEGUN.as_bytes()).unwrap_or(&bytes)))
     }
 
-    /// Reads the ledger of a run that has begun, and refuses one that belongs to another plan.
+    /// Reads the ledger of a run that has begun; rejects one that belongs to another plan.
     pub fn read_ledger(&self) -> Result<Ledger> {
         let ledger = Ledger::read(self.ledger())?;
         if let Some(bound) = &ledger.terms().run
@@ -63,7 +63,7 @@ impl RunPaths {
 }
 
 impl FinishedRun {
-    /// Reads the folder of a finished run, and refuses one whose files contradict each other.
+    /// Reads the folder of a finished run; rejects one whose files contradict each other.
     pub fn read(folder: &Path) -> Result<Self> {
         let paths = RunPaths::new(folder);
         let summary = paths.read_summary()?;
@@ -78,8 +78,8 @@ impl FinishedRun {
     }
 }
 
-/// Removes the secret of a run that was interrupted after it had finished: whoever reads it could
-/// subtract the noise.
+/// Removes the secret of a run that finished but was interrupted before removing it: anyone who
+/// reads the secret can subtract the noise.
 fn forget_secrets(paths: &RunPaths) -> Result<()> {
     if is_locked(paths.folder()) {
         return Ok(());
@@ -87,7 +87,8 @@ fn forget_secrets(paths: &RunPaths) -> Result<()> {
     paths.forget_secrets()
 }
 
-/// plan.toml and the plan in summary.json are the same, except in what is written beside the run.
+/// Checks that `plan.toml` matches the plan in `summary.json`, ignoring settings that do not affect
+/// the results.
 fn check_plan(paths: &RunPaths, plan: &RunFile, summary: &Summary) -> Result<()> {
     let text = |plan: &RunFile| {
         let mut plan = plan.clone();
@@ -102,7 +103,7 @@ fn check_plan(paths: &RunPaths, plan: &RunFile, summary: &Summary) -> Result<()>
     }
     let resolved = RunFile::read_resolved(&paths.plan())?;
     let stated = &summary.resolved;
-    // As published, MVG's noise is calibrated on the model, after the plan was written.
+    // Published MVG calibrates its noise on the model, after the plan is written.
     let calibrated_later =
         plan.privacy.method == MethodName::Mvg && plan.privacy.mode == ModeName::Paper;
     let same = match calibrated_later {
@@ -112,9 +113,12 @@ fn check_plan(paths: &RunPaths, plan: &RunFile, summary: &Summary) -> Result<()>
         }
     };
     let planned = steps(plan, stated);
-    let taken = match (summary.early_stop, plan.training.stop_early) {
-        (None, None) => summary.steps == planned,
-        (Some(stop), Some(_)) => {
+    let taken = match (&summary.stopped, summary.early_stop, plan.training.stop_early) {
+        (Some(stopped), None, _) => {
+            stopped.planned_steps == planned && (1..planned).contains(&summary.steps)
+        }
+        (None, None, None) => summary.steps == planned,
+        (None, Some(stop), Some(_)) => {
             let epochs = stop.epochs.saturating_mul(stated.steps_per_epoch);
             summary.steps == epochs && epochs <= planned && (1..=stop.epochs).contains(&stop.kept)
         }
@@ -133,8 +137,8 @@ fn steps(plan: &RunFile, resolved: &Resolved) -> u64 {
     resolved.steps_per_epoch.saturating_mul(u64::from(plan.training.epochs))
 }
 
-/// The ledger, and the guarantee that it proves. A plan or summary that says anything else is
-/// refused.
+/// Returns the ledger and the guarantee that it proves; rejects a plan or summary that states
+/// anything else.
 fn proved(
     paths: &RunPaths,
     plan: &RunFile,
@@ -166,12 +170,14 @@ fn proved(
         return wrong(&at, "states a guarantee at another δ than the plan's");
     }
     let found = ledger.guarantee(stated.delta)?;
-    let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
-    let same = close(stated.epsilon.upper, found.epsilon.upper)
-        && close(stated.epsilon.lower, found.epsilon.lower)
-        && (stated.unit, stated.adjacency, stated.threat, stated.mode)
-            == (found.unit, found.adjacency, found.threat, found.mode);
-    if !same {
+    let of_plan = ledger.as_planned().map(|planned| planned.guarantee(stated.delta)).transpose()?;
+    let stated_of_plan = summary.stopped.as_ref().and_then(|it| it.guarantee_of_plan.as_ref());
+    let same_plan = match (stated_of_plan, &of_plan) {
+        (None, None) => true,
+        (Some(stated), Some(found)) => is_same(stated, found),
+        _ => false,
+    };
+    if !is_same(stated, &found) || !same_plan {
         return wrong(&at, "states another guarantee than the ledger beside it proves");
     }
     let stated_mode = match (plan.privacy.mode, plan.training.seed) {
@@ -188,11 +194,21 @@ fn proved(
     Ok((Some(ledger), Some(found)))
 }
 
-/// The ledger's first line is about this run, and it has an entry for each release.
+/// Whether two guarantees are the same up to rounding.
+fn is_same(stated: &Guarantee, found: &Guarantee) -> bool {
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
+    close(stated.epsilon.upper, found.epsilon.upper)
+        && close(stated.epsilon.lower, found.epsilon.lower)
+        && (stated.unit, stated.adjacency, stated.threat, stated.mode)
+            == (found.unit, found.adjacency, found.threat, found.mode)
+}
+
+/// Checks that the ledger's first line describes this run and that it has an entry for each
+/// release.
 fn check_binding(path: &Path, ledger: &Ledger, summary: &Summary) -> Result<()> {
     let Summary { resolved, guarantee, .. } = summary;
     let Some(bound) = &ledger.terms().run else {
-        // Ledgers of before format 3 say nothing of their run.
+        // Ledgers before format 3 do not identify their run.
         if summary.format >= 3 {
             return Err(Error::folder(path, "does not name the run that it belongs to"));
         }
@@ -211,7 +227,7 @@ fn check_binding(path: &Path, ledger: &Ledger, summary: &Summary) -> Result<()> 
             "is of a run with other units, steps, noise or δ than summary.json states",
         ));
     }
-    if ledger.entries() < *entries {
+    if ledger.entries() < *entries && summary.stopped.is_none() {
         return Err(Error::folder(
             path,
             format!(

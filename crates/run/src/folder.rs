@@ -1,28 +1,32 @@
-//! The run folder, which one process at a time may write to.
+//! The run folder. Only one process at a time may write to it.
 //!
 //! ```text
-//! plan.toml               the run file with every default, and the calibrated noise
+//! plan.toml               the run file with all defaults, and the calibrated noise
 //! ledger.jsonl            every release, recorded before it is made
-//! metrics.jsonl           one line for each step (depends on private data: do not publish)
-//! events.out.tfevents.undertone    the same for TensorBoard, if asked for
-//! checkpoint.safetensors  weights and optimiser state, to resume from
-//! best.safetensors        the same after the best epoch, if a run that may stop early keeps it
-//! secret.key              the secret that noise is derived from; only while the run lasts
-//! identity.json           what must be the same on resuming; only while the run lasts
-//! relevance.safetensors   the relevance map that the noise was allocated by, if there is one
+//! metrics.jsonl           one line per step (depends on private data: do not publish)
+//! events.out.tfevents.undertone    the same for TensorBoard, if requested
+//! events.jsonl            what may be shared of it for experiment trackers (or events.csv), if
+//!                         requested
+//! checkpoint.safetensors  weights and optimizer state, to resume from
+//! best.safetensors        the same after the best epoch, if early stopping keeps it
+//! secret.key              the secret from which noise is derived; only during the run
+//! identity.json           what must match on resuming; only during the run
+//! relevance.safetensors   the relevance map used to allocate the noise, if there is one
 //! noise.svg               heat map of the noise by parameter (relevance.svg: of relevance)
 //! model/                  the trained model, or adapter/, with a model card (README.md)
-//! audit.json              results of attacks, if any were made (membership.svg: ROC curves)
-//! private/                what must not be published: class names found in the training file
-//!                         (labels.json), and private figures (summary.json)
+//! audit.json              results of attacks, if any were run (membership.svg: ROC curves)
+//! private/                must not be published: class names read from the training file
+//!                         (labels.json), private figures (summary.json), and the rows of a run on
+//!                         data in memory (train.jsonl, validation.jsonl), to resume and audit it
 //! summary.json            written last: a folder that has one is finished
 //! ```
 
-use crate::atomic::part_of;
-use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::lease::Lease;
+use crate::part_of;
+use crate::{Error, Result};
 use crate::{Summary, write_json};
+use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -33,8 +37,8 @@ const LOCK: &str = "run.lock";
 const PRIVATE: &str = "private";
 const LABELS: &str = "labels.json";
 
-/// The last line of plan.toml once the ledger exists. The ledger's first line has the hash of the
-/// plan without it.
+/// The last line of `plan.toml` once the ledger exists. The ledger's first line holds the hash of
+/// the plan without this line.
 pub(crate) const BEGUN: &str = "\n# The run has begun: ledger.jsonl lists its releases.\n";
 
 /// The paths of the files in a run folder.
@@ -42,7 +46,7 @@ pub(crate) const BEGUN: &str = "\n# The run has begun: ledger.jsonl lists its re
 pub struct RunPaths(PathBuf);
 
 impl RunPaths {
-    /// The files of this folder, whether or not they exist.
+    /// The paths in this folder, whether or not the files exist.
     pub fn new(folder: &Path) -> Self {
         Self(folder.to_owned())
     }
@@ -52,7 +56,7 @@ impl RunPaths {
         &self.0
     }
 
-    /// The run file with every default filled in.
+    /// The run file with all defaults filled in.
     pub fn plan(&self) -> PathBuf {
         self.0.join(PLAN)
     }
@@ -62,19 +66,29 @@ impl RunPaths {
         self.0.join("ledger.jsonl")
     }
 
-    /// The ledger's head, by which a truncated ledger is detected.
+    /// The ledger's head, used to detect a truncated ledger.
     fn ledger_head(&self) -> PathBuf {
         self.0.join("ledger.jsonl.head")
     }
 
-    /// The metrics, one record a step.
+    /// The metrics, one record per step.
     pub fn metrics(&self) -> PathBuf {
         self.0.join("metrics.jsonl")
     }
 
-    /// The scalars of the metrics for TensorBoard, which looks for `tfevents` in names of files.
+    /// The metrics' scalars for TensorBoard, which looks for `tfevents` in file names.
     pub fn tensorboard(&self) -> PathBuf {
         self.0.join("events.out.tfevents.undertone")
+    }
+
+    /// Figures that may be shared, for experiment trackers.
+    pub fn events(&self) -> PathBuf {
+        self.0.join("events.jsonl")
+    }
+
+    /// The same as CSV.
+    pub fn events_csv(&self) -> PathBuf {
+        self.0.join("events.csv")
     }
 
     /// Results of attacks.
@@ -87,22 +101,32 @@ impl RunPaths {
         self.0.join(SUMMARY)
     }
 
-    /// What must not be published, although other files of its kind may be.
+    /// Files that must not be published, unlike other files of the run.
     pub fn private(&self) -> PathBuf {
         self.0.join(PRIVATE)
     }
 
-    /// Class names that were found in the training file, where they may not be published.
+    /// Class names read from the training file, if they may not be published.
     pub fn labels(&self) -> PathBuf {
         self.private().join(LABELS)
     }
 
-    /// Weights and optimiser state.
+    /// Training rows of a run on data in memory.
+    pub fn training_rows(&self) -> PathBuf {
+        self.private().join("train.jsonl")
+    }
+
+    /// Validation rows of a run on data in memory.
+    pub fn validation_rows(&self) -> PathBuf {
+        self.private().join("validation.jsonl")
+    }
+
+    /// Weights and optimizer state.
     pub fn checkpoint(&self) -> PathBuf {
         self.0.join("checkpoint.safetensors")
     }
 
-    /// Weights and optimiser state after the best epoch of a run that may stop early.
+    /// Weights and optimizer state after the best epoch of a run with early stopping.
     pub fn best_checkpoint(&self) -> PathBuf {
         self.0.join("best.safetensors")
     }
@@ -122,17 +146,17 @@ impl RunPaths {
         self.0.join("relevance.svg")
     }
 
-    /// ROC curves of membership inference, if it was made.
+    /// ROC curves of membership inference, if that attack was run.
     pub fn membership_figure(&self) -> PathBuf {
         self.0.join("membership.svg")
     }
 
-    /// The trained model, where it is saved as a whole.
+    /// The trained model, if it is saved as a whole.
     pub fn model(&self) -> PathBuf {
         self.0.join("model")
     }
 
-    /// The trained adapter or task head, where the base model is unchanged.
+    /// The trained adapter or task head, if the base model is unchanged.
     pub fn adapter(&self) -> PathBuf {
         self.0.join("adapter")
     }
@@ -142,7 +166,7 @@ impl RunPaths {
         self.0.join(LOCK)
     }
 
-    /// The file that shows other machines that a process is training in the folder.
+    /// The lease file, which shows other machines that a process is training in the folder.
     fn lease(&self) -> PathBuf {
         self.0.join("run.lease")
     }
@@ -155,14 +179,16 @@ impl RunPaths {
         self.0.join("identity.json")
     }
 
-    /// Every file and folder that a run writes, except its lock and lease.
-    fn all(&self) -> [PathBuf; 18] {
+    /// All files and folders that a run writes, except its lock and lease.
+    fn all(&self) -> [PathBuf; 20] {
         [
             self.plan(),
             self.ledger(),
             self.ledger_head(),
             self.metrics(),
             self.tensorboard(),
+            self.events(),
+            self.events_csv(),
             self.checkpoint(),
             self.best_checkpoint(),
             self.secret(),
@@ -179,7 +205,7 @@ impl RunPaths {
         ]
     }
 
-    /// Removes secret and identity of a finished run. A link is removed, not what it leads to.
+    /// Removes the secret and identity of a finished run. A link is removed, not its target.
     pub fn forget_secrets(&self) -> Result<()> {
         for path in [self.secret(), self.identity()] {
             match fs::remove_file(&path) {
@@ -192,11 +218,11 @@ impl RunPaths {
         Ok(())
     }
 
-    /// Removes what a run has written, and then the folder if nothing else is in it.
+    /// Removes everything a run has written, and then the folder if it is empty.
     pub fn remove_run(&self) -> Result<()> {
         let ledger = ["ledger.jsonl.new", "ledger.jsonl.head.new"].map(|name| self.0.join(name));
         let own: Vec<PathBuf> = self.all().into_iter().chain([self.lock(), self.lease()]).collect();
-        // What an interrupted process has not given its name yet.
+        // Temporary files that an interrupted process has not yet renamed.
         let parts = own.iter().map(|path| part_of(path));
         for path in parts.chain(ledger).chain(own.iter().cloned()) {
             let removed = match path.symlink_metadata() {
@@ -209,7 +235,8 @@ impl RunPaths {
         match fs::remove_dir(&self.0) {
             Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => Err(Error::folder(
                 &self.0,
-                "holds files that are not of a run; move them away, or choose another folder",
+                "contains files that do not belong to a run; move them away, or choose another \
+                 folder",
             )),
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&self.0)(e)),
             _ => Ok(()),
@@ -231,7 +258,7 @@ impl RunPaths {
         PLAN
     }
 
-    /// Reads the summary of a finished run, with its private part if that is there.
+    /// Reads the summary of a finished run, including its private part if present.
     pub fn read_summary(&self) -> Result<Summary> {
         let text = |path: &Path| crate::read_settings(path).map_err(Error::io(path));
         let (shared, private) = (self.summary(), self.private().join(SUMMARY));
@@ -242,15 +269,31 @@ impl RunPaths {
         Summary::parse((&shared, &text(&shared)?), private.as_ref().map(|(p, t)| (*p, t.as_str())))
     }
 
-    /// Writes the summary, which makes the run a finished one, after its private part.
+    /// Writes the private part of the summary, then the summary itself, which marks the run as
+    /// finished.
     pub fn write_summary(&self, summary: &Summary) -> Result<()> {
         self.write_private(SUMMARY, &summary.private_fields(&self.summary())?)?;
         write_json(&self.summary(), &summary.shared())
     }
 
-    /// Keeps class names that may not be published.
+    /// Saves class names that may not be published.
     pub fn keep_labels(&self, names: &[String]) -> Result<()> {
         self.write_private(LABELS, &names)
+    }
+
+    /// Saves rows that are not in a file, one object per line, readable only by the file's owner:
+    /// under [`RunPaths::training_rows`] or [`RunPaths::validation_rows`].
+    pub fn keep_rows(&self, path: &Path, rows: &[serde_json::Map<String, Value>]) -> Result<()> {
+        fs::create_dir_all(self.private()).map_err(Error::io(&self.private()))?;
+        crate::write_atomically(path, |out| {
+            #[cfg(unix)]
+            out.get_ref().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+            for row in rows {
+                serde_json::to_writer(&mut *out, row)?;
+                out.write_all(b"\n")?;
+            }
+            Ok(())
+        })
     }
 
     fn write_private(&self, name: &str, value: &impl serde::Serialize) -> Result<()> {
@@ -258,7 +301,7 @@ impl RunPaths {
         write_json(&self.private().join(name), value)
     }
 
-    /// Notes in plan.toml that the run has begun. From then on its ledger must be there.
+    /// Notes in `plan.toml` that the run has begun. From then on, the ledger must exist.
     pub fn mark_begun(&self) -> Result<()> {
         let path = self.plan();
         let text = crate::read_settings(&path).map_err(Error::io(&path))?;
@@ -276,15 +319,19 @@ impl RunPaths {
     }
 }
 
-/// Class names that the run in whose folder this model or adapter lies keeps private; none for a
-/// folder that was moved, as published ones are.
+/// The run whose folder contains this model or adapter; `None` for a folder that was moved, as
+/// published ones are.
+pub fn run_of(model: &Path) -> Option<RunPaths> {
+    let model = model.canonicalize().ok()?;
+    let run = RunPaths::new(model.parent()?);
+    [run.model(), run.adapter()].contains(&model).then_some(run)
+}
+
+/// Class names kept private by the run whose folder contains this model or adapter.
 pub fn private_labels(model: &Path) -> Result<Option<Vec<String>>> {
-    let Ok(model) = model.canonicalize() else { return Ok(None) };
-    let Some(run) = model.parent().map(RunPaths::new) else { return Ok(None) };
-    let path = run.labels();
-    if ![run.model(), run.adapter()].contains(&model) || !path.exists() {
+    let Some(path) = run_of(model).map(|run| run.labels()).filter(|path| path.exists()) else {
         return Ok(None);
-    }
+    };
     let text = crate::read_settings(&path).map_err(Error::io(&path))?;
     let damaged = |e| Error::folder(&path, format!("is not a list of class names: {e}"));
     serde_json::from_str(&text).map(Some).map_err(damaged)
@@ -295,11 +342,11 @@ pub fn is_locked(folder: &Path) -> bool {
     File::open(RunPaths::new(folder).lock()).is_ok_and(|lock| lock.try_lock_shared().is_err())
 }
 
-/// A run folder, locked until it is dropped.
+/// A run folder, locked until dropped.
 #[derive(Debug)]
 pub struct RunFolder {
     paths: RunPaths,
-    /// Given back before the lock.
+    /// Released before the lock.
     lease: Lease,
     _lock: File,
 }
@@ -313,37 +360,60 @@ impl std::ops::Deref for RunFolder {
 }
 
 impl RunFolder {
-    /// Creates and locks the folder of a new run. It may exist, but must hold no run.
+    /// Creates and locks the folder of a new run. The folder may exist but must not contain a run.
     pub fn create(path: &Path) -> Result<Self> {
         fs::create_dir_all(path).map_err(Error::io(path))?;
         let folder = Self::lock_folder(path)?;
         if folder.plan().exists() || folder.ledger().exists() {
             return Err(Error::folder(
                 path,
-                "holds a run already; resume it with --resume, or choose another folder",
+                "already contains a run; resume it with --resume, or choose another folder",
             ));
         }
-        // `symlink_metadata`: nothing is written through a link either, wherever it leads.
+        // `symlink_metadata`, so that nothing is written through a link, wherever it points.
         if let Some(there) = folder.all().iter().find(|path| path.symlink_metadata().is_ok()) {
             return Err(Error::folder(
                 there,
-                "is there already, and the run would write over it; choose another folder",
+                "exists, and the run would overwrite it; choose another folder",
             ));
         }
         Ok(folder)
     }
 
+    /// Refuses a folder with files that are not of a run, for a run that would mix with them. Hidden
+    /// files do not count.
+    pub fn check_nothing_foreign(path: &Path) -> Result<()> {
+        let paths = RunPaths::new(path);
+        let own: Vec<PathBuf> =
+            paths.all().into_iter().chain([paths.lock(), paths.lease()]).collect();
+        // A killed run may leave a file that was not yet written to its end.
+        let is_own = |path: PathBuf| own.iter().any(|own| *own == path || part_of(own) == path);
+        let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
+        for entry in entries {
+            let entry = entry.map_err(Error::io(path))?;
+            let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if !is_hidden && !is_own(path.join(entry.file_name())) {
+                return Err(Error::folder(
+                    path,
+                    format!(
+                        "holds other files, such as {}; choose a new folder, or use --force to \
+                         write the run among them",
+                        crate::printable_line(&entry.file_name().to_string_lossy())
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Opens and locks the folder of a run that has begun.
     pub fn open(path: &Path) -> Result<Self> {
         if !RunPaths::new(path).plan().is_file() {
-            return Err(Error::folder(
-                path,
-                "holds no run that has begun; start one without --resume",
-            ));
+            return Err(Error::folder(path, "contains no run to resume or finish"));
         }
         let folder = Self::lock_folder(path)?;
         if let Some(link) = folder.all().iter().find(|path| path.is_symlink()) {
-            return Err(Error::folder(link, "is a symbolic link; bring back the run's own file"));
+            return Err(Error::folder(link, "is a symbolic link; restore the run's own file"));
         }
         Ok(folder)
     }
@@ -360,7 +430,7 @@ impl RunFolder {
             .write(true)
             .open(&file)
             .map_err(Error::io(&file))?;
-        // `undertone watch` takes the lock for a moment to see whether a process holds it.
+        // `undertone watch` briefly takes the lock to see whether a process holds it.
         let wait = || std::thread::sleep(std::time::Duration::from_millis(30));
         if lock.try_lock().is_err() && (0..3).all(|_| (wait(), lock.try_lock().is_err()).1) {
             return Err(Error::folder(
@@ -372,21 +442,22 @@ impl RunFolder {
         Ok(Self { paths, lease, _lock: lock })
     }
 
-    /// Fails if another machine has taken the folder over.
+    /// Fails if another machine has taken over the folder.
     pub fn check_lease(&self) -> Result<()> {
         self.lease.check(self.folder())
     }
 
-    /// Whether something may have been released; then the run can only be resumed with its secret.
-    /// Any one of these files proves it: others may have been lost.
+    /// Whether something may have been released, in which case the run can only be resumed with its
+    /// secret. Any one of these files is proof, since others may have been lost.
     pub fn has_begun(&self) -> bool {
         [self.ledger(), self.ledger_head(), self.metrics(), self.checkpoint()]
             .iter()
             .any(|path| path.exists())
     }
 
-    /// Saves the secret of a run without a seed, readable by the file's owner only. The file must
-    /// be new: an earlier one may be readable by others, or a link to where others can read.
+    /// Saves the secret of an unseeded run, readable only by the file's owner. The file must be
+    /// new: an existing one may be readable by others, or be a link to a location where others can
+    /// read it.
     pub fn keep_secret(&self, secret: &[u8; 32]) -> Result<()> {
         let path = self.secret();
         let mut options = OpenOptions::new();
@@ -397,7 +468,7 @@ impl RunFolder {
         file.write_all(secret).and_then(|()| file.sync_all()).map_err(Error::io(&path))
     }
 
-    /// Reads the secret of a run that is resumed.
+    /// Reads the secret of a run being resumed.
     pub fn read_secret(&self) -> Result<[u8; 32]> {
         let path = self.secret();
         let mut bytes = [0; 32];
@@ -412,29 +483,33 @@ impl RunFolder {
         Ok(bytes)
     }
 
-    /// Saves what must be the same on resuming.
+    /// Saves what must match on resuming.
     pub fn keep_identity(&self, identity: &Identity) -> Result<()> {
         write_json(&self.identity(), identity)
     }
 
-    /// Refuses to resume a run with another plan, other data, another secret or another machine.
-    /// Returns the identity that it had so far, which may be of another number of ranks.
+    /// Refuses to resume a run with a different plan, data, secret or machine. Returns the identity
+    /// so far, which may have a different number of ranks.
     pub fn check_identity(&self, identity: &Identity) -> Result<Identity> {
         let path = self.identity();
         let text = crate::read_settings(&path).map_err(Error::io(&path))?;
         let begun: Identity = serde_json::from_str(&text)
             .map_err(|e| Error::folder(&path, format!("is damaged ({e}); start a new run")))?;
+        if !begun.is_plausible() {
+            let problem = "is damaged (impossible numbers of ranks); start a new run";
+            return Err(Error::folder(&path, problem));
+        }
         if begun.run != identity.run {
             return Err(Error::folder(
                 self.folder(),
-                "was begun with another plan, other data or another secret; resume with what it \
-                 began with",
+                "was started with another plan, other data or another secret; resume with the \
+                 original ones",
             ));
         }
         if begun.machine != identity.machine {
             let problem = format!(
-                "was begun on \"{}\" and this is \"{}\": rounding would differ; resume there, or \
-                 with as many threads (RAYON_NUM_THREADS)",
+                "was started on \"{}\", but this is \"{}\": rounding would differ; resume there, \
+                 with the same number of threads (RAYON_NUM_THREADS)",
                 begun.machine, identity.machine
             );
             return Err(Error::folder(self.folder(), problem));

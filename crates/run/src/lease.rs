@@ -1,13 +1,13 @@
-//! A file that shows other machines that a run folder is in use.
+//! The lease file, which shows other machines that a run folder is in use.
 //!
-//! The lock on `run.lock` holds between the processes of one machine, and between machines where
-//! the file system passes locks on, which not every NFS or Lustre mount does. So the process that
-//! has the lock also writes a lease, with a number that it counts up while it lives. A process on
-//! another machine that finds a lease looks whether the number changes, and takes it over only if
-//! it does not. Clocks of two machines are never compared. On the same machine the lock has already
-//! decided: a lease that is left there is of a process that has ended.
+//! The lock on `run.lock` works between processes on one machine, and between machines if the file
+//! system propagates locks, which not every NFS or Lustre mount does. The process that holds the
+//! lock therefore also writes a lease with a counter that it increments while it is alive. A
+//! process on another machine that encounters a lease watches the counter and takes over the lease
+//! only if the counter stops changing. Clocks of different machines are never compared. On the same
+//! machine the lock has already decided: a lease left there belongs to a process that has ended.
 
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the number is counted up.
+/// Interval at which the counter is incremented.
 const BEAT: Duration = Duration::from_secs(5);
-/// How long a lease of another machine is looked at before it is taken over.
+/// How long another machine's lease is watched before it is taken over.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
-    /// Which machine, between two starts of it.
+    /// Identifies the machine until its next boot.
     machine: String,
-    /// Its name, for people.
+    /// The machine's name, for messages.
     host: String,
     process: u32,
-    /// Tells two leases of one process from each other.
+    /// Distinguishes two leases of the same process.
     begun: u64,
     beats: u64,
 }
@@ -43,13 +43,13 @@ impl Written {
         Self { machine, host, process: std::process::id(), begun, beats: 0 }
     }
 
-    /// Whether both are of one process.
+    /// Whether both leases belong to the same process.
     fn is_of(&self, other: &Self) -> bool {
         let who = |one: &Self| (one.machine.clone(), one.process, one.begun);
         who(self) == who(other)
     }
 
-    /// What is in the file; none if there is none, or it is being written.
+    /// Reads the lease; `None` if the file is missing or being written.
     fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
@@ -59,17 +59,17 @@ impl Written {
     }
 }
 
-/// A lease, which is counted up until it is dropped.
+/// A lease whose counter is incremented until it is dropped.
 #[derive(Debug)]
 pub struct Lease {
     path: PathBuf,
-    /// Whether it is given back; held while the file is written.
+    /// Whether the lease has been released; the mutex is held while the file is written.
     ended: Arc<Mutex<bool>>,
     lost: Arc<AtomicBool>,
 }
 
 impl Lease {
-    /// Takes the lease of a folder whose lock this process holds.
+    /// Takes the lease of a folder whose lock this process already holds.
     pub fn take(path: &Path, folder: &Path) -> Result<Self> {
         Self::take_after(path, folder, PATIENCE, BEAT)
     }
@@ -102,7 +102,7 @@ impl Lease {
                     continue;
                 }
                 beaten = Instant::now();
-                // Two machines may have taken over the same lease: the one that wrote last has it.
+                // Two machines may have taken over the same lease: the last writer wins.
                 if Written::read(&path).is_some_and(|found| !found.is_of(&own)) {
                     lost.store(true, Ordering::SeqCst);
                     return;
@@ -114,14 +114,14 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Fails if another machine has taken the lease over, as it does when this one was not heard of
-    /// for long.
+    /// Fails if another machine has taken over the lease, which happens if it saw no heartbeat from
+    /// this machine for too long.
     pub fn check(&self, folder: &Path) -> Result<()> {
         match self.lost.load(Ordering::SeqCst) {
             false => Ok(()),
             true => Err(Error::folder(
                 folder,
-                "was taken over by a run on another machine, and this one stops",
+                "was taken over by a run on another machine, so this one stops",
             )),
         }
     }
@@ -187,14 +187,14 @@ mod tests {
         put(&elsewhere(), &path);
         let lease = Lease::take_after(&path, folder.path(), QUICK.0, QUICK.1).unwrap();
         lease.check(folder.path()).unwrap();
-        // It counts up.
+        // The counter increases.
         let first = Written::read(&path).unwrap();
         let begun = Instant::now();
         while Written::read(&path).is_none_or(|now| now.beats == first.beats) {
             assert!(begun.elapsed() < Duration::from_secs(60));
             std::thread::sleep(QUICK.1);
         }
-        // Somebody else takes it over, and it is noticed.
+        // A takeover by another machine is detected.
         let theirs = elsewhere();
         let begun = Instant::now();
         while lease.check(folder.path()).is_ok() {
@@ -204,7 +204,8 @@ mod tests {
         }
         drop(lease);
         assert!(Written::read(&path).is_some_and(|found| found.is_of(&theirs)));
-        // One of this machine is of a process that has ended, as the lock says; it does not wait.
+        // A lease from this machine belongs to a process that has ended, since the lock is free; no
+        // waiting.
         put(&Written::own(), &path);
         let begun = Instant::now();
         drop(Lease::take_after(&path, folder.path(), Duration::from_secs(600), BEAT).unwrap());

@@ -1,14 +1,14 @@
-//! metrics.jsonl: one record for each step, and the metrics of a model on a file.
+//! `metrics.jsonl`: one record per step, and the metrics of a model on a file.
 
-use crate::error::{Error, Result};
 use crate::numbers::{null_as_nan, square};
+use crate::{Error, Result};
 use crate::{read_bytes, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-/// Metrics of a model on a file; which ones depends on its task head.
+/// Metrics of a model on a file; the variant depends on its task head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Metrics {
@@ -23,10 +23,10 @@ pub enum Metrics {
 pub struct ClassificationMetrics {
     /// Number of examples with a label.
     pub examples: usize,
-    /// Share of correctly classified examples, in [0, 1].
+    /// Fraction of correctly classified examples, in [0, 1].
     #[serde(deserialize_with = "null_as_nan")]
     pub accuracy: f64,
-    /// F1 score of class 1 if there are two classes, otherwise the macro average.
+    /// F1 score of class 1 for two classes, otherwise the macro average.
     #[serde(deserialize_with = "null_as_nan")]
     pub f1: f64,
     /// Mean cross-entropy, in nats.
@@ -44,7 +44,7 @@ pub struct LanguageMetrics {
     pub examples: usize,
     /// Number of predicted tokens.
     pub tokens: usize,
-    /// Mean cross-entropy of a token, in nats.
+    /// Mean cross-entropy per token, in nats.
     #[serde(deserialize_with = "null_as_nan")]
     pub loss: f64,
     /// Perplexity, exp(loss).
@@ -61,7 +61,7 @@ impl Metrics {
         }
     }
 
-    /// The main metric, by which models are compared: accuracy in percent, or perplexity.
+    /// The main metric for comparing models: accuracy in percent, or perplexity.
     pub fn main(&self) -> f64 {
         match self {
             Self::Classification(metrics) => 100.0 * metrics.accuracy,
@@ -69,7 +69,7 @@ impl Metrics {
         }
     }
 
-    /// The main metric as text.
+    /// The main metric, formatted.
     pub fn shown(&self) -> String {
         match self {
             Self::Classification(_) => format!("{:.2} %", self.main()),
@@ -86,37 +86,37 @@ impl Metrics {
     }
 }
 
-/// One line of metrics.jsonl. It is computed from private data without noise, and so is private.
+/// One line of `metrics.jsonl`. It is computed from private data without noise, so it is private.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Steps taken, this one included.
+    /// Number of steps taken, including this one.
     pub step: u64,
-    /// The epoch, from 1.
+    /// The epoch, starting at 1.
     pub epoch: u64,
     /// Number of privacy units in the batch.
     pub units: usize,
-    /// Mean loss over the batch; none if it was empty.
+    /// Mean loss over the batch; `None` if the batch was empty.
     pub loss: Option<f64>,
     /// The learning rate of the step.
     pub learning_rate: f64,
-    /// Mean ℓ2 norm of the per-unit gradients before clipping, of a private run.
+    /// Mean ℓ2 norm of the per-unit gradients before clipping, for a private run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gradient_norm: Option<f64>,
-    /// Share of the units whose gradient was clipped, in [0, 1], of a private run.
+    /// Fraction of units whose gradient was clipped, in [0, 1], for a private run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clipped: Option<f64>,
-    /// ε spent so far: an upper bound, at the end of an epoch the ledger's own and otherwise at
-    /// most 2 % above it. In paper mode it is not computed in every step.
+    /// ε spent so far: an upper bound, equal to the ledger's at the end of an epoch and otherwise
+    /// at most 2 % above it. In paper mode it is not computed at every step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<f64>,
     /// Metrics on the validation file, at the end of an epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
     /// Noise std of each trainable parameter relative to the mean over all coordinates, at the end
-    /// of an epoch; empty if it is the same for all.
+    /// of an epoch; empty if all are equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noise_by_parameter: Vec<(String, f64)>,
-    /// Clipping norm C of the step, under adaptive clipping.
+    /// Clipping norm C of the step under adaptive clipping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
 }
@@ -133,8 +133,8 @@ struct StepOnly {
 }
 
 impl MetricsWriter {
-    /// Opens the file and keeps only the lines up to step `steps`: a resumed run writes later ones
-    /// again.
+    /// Opens the file and keeps only the lines up to step `steps`; a resumed run rewrites the later
+    /// ones.
     pub fn open(path: &Path, steps: u64) -> Result<Self> {
         if let Some(text) = read_text(path)? {
             let kept = text.lines().filter(|line| {
@@ -159,7 +159,7 @@ impl MetricsWriter {
     }
 }
 
-/// The text of the file; none if it is not there.
+/// Reads the file's text; `None` if it does not exist.
 fn read_text(path: &Path) -> Result<Option<String>> {
     match read_bytes(path, u64::MAX) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -168,7 +168,8 @@ fn read_text(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// All records of a finished run; none if the file is missing, as when it was not published.
+/// All records of a finished run; empty if the file is missing, for example because it was not
+/// published.
 pub fn read_metrics(path: &Path) -> Result<Vec<Record>> {
     let Some(text) = read_text(path)? else { return Ok(Vec::new()) };
     let line = |(i, line): (usize, &str)| {

@@ -3,13 +3,13 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// Reads null as NaN: serde_json writes null for NaN and infinity, such as the loss of a run that
-/// diverged.
+/// Deserializes null as NaN: serde_json writes null for NaN and infinity, such as the loss of a
+/// diverged run.
 pub(crate) fn null_as_nan<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(d)?.unwrap_or(f64::NAN))
 }
 
-/// Reads a matrix with as many columns as rows.
+/// Deserializes a square matrix.
 pub(crate) fn square<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Vec<u64>>, D::Error> {
     let rows = Vec::<Vec<u64>>::deserialize(d)?;
     match rows.iter().all(|row| row.len() == rows.len()) {

@@ -1,36 +1,36 @@
-//! Which files a command may write, in one place: a file that would be lost is worth more than one
-//! that has to be named again.
+//! Rules for which files a command may write, in one place: losing a file is worse than having to
+//! name another one.
 
-use crate::atomic::part_of;
-use crate::error::{Error, Result};
 use crate::folder::RunPaths;
+use crate::part_of;
+use crate::{Error, Result};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The most of an existing file that is looked at.
+/// Maximum number of bytes of an existing file to inspect.
 const LOOKED_AT: u64 = 1 << 24;
 
-/// Checks that a command may write `path`: a new file, or a regular file that the same command
-/// made before, which `is_ours` recognises by its text. Files that the command reads, and files in
-/// the folder of a run or of a model, are refused.
+/// Checks that a command may write `path`: a new file, or a regular file written earlier by the
+/// same command, which `is_ours` recognizes from its text. Files that the command reads, and files
+/// in the folder of a run or a model, are rejected.
 pub fn check_output(path: &Path, reads: &[&Path], is_ours: impl Fn(&str) -> bool) -> Result<()> {
     let refuse = |problem: &str| Err(Error::folder(path, problem));
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let Some(name) = path.file_name() else { return refuse("is no file; name a file") };
+    let Some(name) = path.file_name() else { return refuse("is not a file; name a file") };
     let Ok(folder) = folder.canonicalize() else {
-        return refuse("the folder of this file does not exist; make it first");
+        return refuse("the folder of this file does not exist; create it first");
     };
     let place = folder.join(name);
     for read in reads {
         if same_file(&place, read) || same_file(&part_of(&place), read) {
-            return refuse("is a file that is read, which would be lost; name another file");
+            return refuse("is an input file and would be lost; name another file");
         }
     }
     if folder.ancestors().any(is_run_folder) {
-        return refuse("is in the folder of a run, whose files would be lost; name another folder");
+        return refuse("is in a run folder, whose files would be lost; name another folder");
     }
     if is_model_folder(&folder) {
         return refuse("is in the folder of a model; name another folder");
@@ -47,25 +47,28 @@ pub fn check_output(path: &Path, reads: &[&Path], is_ours: impl Fn(&str) -> bool
             file.take(LOOKED_AT).read_to_end(&mut text).map_err(Error::io(path))?;
             match text.is_empty() || is_ours(&String::from_utf8_lossy(&text)) {
                 true => Ok(()),
-                false => refuse("exists and is something else; remove it, or name another file"),
+                false => refuse(
+                    "exists and was written by something else; remove it, or name \
+                                 another file",
+                ),
             }
         }
     }
 }
 
-/// Checks that a command may make this folder: it is not there yet, or empty.
+/// Checks that a command may create this folder: it must not exist, or be empty.
 pub fn check_new_folder(path: &Path) -> Result<()> {
     match path.symlink_metadata() {
         Err(_) => Ok(()),
         Ok(found) if !found.is_dir() => Err(Error::folder(path, "is a file; name a folder")),
         Ok(_) => match std::fs::read_dir(path).map_err(Error::io(path))?.next() {
             None => Ok(()),
-            Some(_) => Err(Error::folder(path, "holds files already; name a new folder")),
+            Some(_) => Err(Error::folder(path, "already contains files; name a new folder")),
         },
     }
 }
 
-/// Whether two paths lead to one file, also where the first does not exist yet.
+/// Whether two paths refer to the same file, even if the first does not exist yet.
 fn same_file(place: &Path, other: &Path) -> bool {
     other.canonicalize().is_ok_and(|other| {
         place.canonicalize().map_or_else(|_| place == other, |place| place == other)
@@ -105,11 +108,11 @@ mod tests {
 
         let problem = |name: &str, reads: &[&Path]| check(name, reads).unwrap_err().to_string();
         fs::write(at("foreign"), "the thesis").unwrap();
-        assert!(problem("foreign", &[]).contains("is something else"));
-        assert!(problem("own", &[&at("own")]).contains("is read"));
+        assert!(problem("foreign", &[]).contains("was written by something else"));
+        assert!(problem("own", &[&at("own")]).contains("is an input file"));
         let part = part_of(&at("said"));
         fs::write(&part, "data").unwrap();
-        assert!(problem("said", &[&part]).contains("is read"));
+        assert!(problem("said", &[&part]).contains("is an input file"));
         assert!(problem("missing/said", &[]).contains("does not exist"));
         fs::create_dir(at("folder")).unwrap();
         assert!(problem("folder", &[]).contains("is a folder"));

@@ -1,12 +1,12 @@
-//! Text from files, names and labels, made safe to show.
+//! Makes text from files, names and labels safe to display.
 //!
-//! Whoever writes a file that we read must not be able to move the cursor of a terminal, clear its
-//! screen, or turn the order of letters around so that a sentence reads as another one.
+//! The author of a file that we read must not be able to move a terminal's cursor, clear its
+//! screen, or reverse the text direction so that a sentence reads as a different one.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a character steers a terminal, or the direction of the text around it.
+/// Whether a character controls a terminal or the direction of surrounding text.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
@@ -37,18 +37,17 @@ fn escaped(text: &mut String, c: char) {
     let _ = write!(text, "{}", c.escape_default());
 }
 
-/// Text of one or several lines: everything that steers is escaped, except line breaks and tabs.
+/// Makes multi-line text printable: control characters are escaped, except line breaks and tabs.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, |c| steers(c) && c != '\n' && c != '\t', escaped)
 }
 
-/// Text that has to stay one line: line breaks and tabs are escaped too.
+/// Makes text printable on a single line: line breaks and tabs are escaped too.
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     escape(text, steers, escaped)
 }
 
-/// A JSON text in which characters that steer are written as JSON escapes, so that it means the
-/// same.
+/// JSON text with control characters written as JSON escapes, which preserves its meaning.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     escape(
         json,
@@ -59,7 +58,7 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     )
 }
 
-/// Text as Markdown shows it literally: no markup, no link, one line.
+/// Escapes text so that Markdown shows it literally: no markup, no links, one line.
 pub fn escape_markdown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in printable_line(text).chars() {
@@ -71,7 +70,7 @@ pub fn escape_markdown(text: &str) -> String {
             c => safe.push(c),
         }
     }
-    // Renderers make links of bare addresses.
+    // Renderers turn bare URLs into links.
     safe.replace("://", "\\://").replace("www.", "www\\.")
 }
 

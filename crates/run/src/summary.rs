@@ -1,9 +1,10 @@
-//! summary.json: guarantee and settings of a finished run; private/summary.json: private figures.
+//! `summary.json`: guarantee and settings of a finished run; `private/summary.json`: private
+//! figures.
 
-use crate::error::{Error, Result};
-use crate::file::RunFile;
+use crate::Resolved;
+use crate::RunFile;
 use crate::metrics::Metrics;
-use crate::resolved::Resolved;
+use crate::{Error, Result};
 use crate::{FORMAT_VERSION, check_format};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -13,10 +14,9 @@ use undertone_accounting::Guarantee;
 /// The summary of a finished run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
-    /// Version of the folder's layout; 1 had no such key.
-    #[serde(default = "first_format")]
+    /// Version of the folder's layout.
     pub format: u32,
-    /// Whether the guarantee holds: not for non-private, seeded or published (paper mode) runs.
+    /// Whether the guarantee holds; false for non-private, seeded and published (paper mode) runs.
     pub private: bool,
     /// Why the run is not private, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,43 +31,46 @@ pub struct Summary {
     pub metrics: ValidationMetrics,
     /// What the validation file was used for.
     pub selection: String,
-    /// Facts about perturbed embeddings, in local DP.
+    /// Properties of the perturbed embeddings, in local DP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<PerturbationFacts>,
     /// Throughput of training; private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Throughput>,
-    /// The most processes (ranks) that the run was made on: it may have been resumed on fewer.
+    /// Maximum number of processes (ranks) used by the run; it may have been resumed with fewer.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub ranks: usize,
     /// Peak resident memory of the process, on Linux; private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
-    /// Peak memory of the GPU during training, beyond what was in use before the model was loaded;
-    /// with that of other processes on the same GPU.
+    /// Peak memory of the run's matrices on the GPU; private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_gpu_memory_bytes: Option<u64>,
-    /// The most examples that were computed at a time, in a run that is not private.
+    /// Maximum number of examples computed at once, in a non-private run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_micro_batch: Option<u64>,
     /// Number of steps taken.
     pub steps: u64,
-    /// Epochs of a run that may stop early.
+    /// Epochs of a run with early stopping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EpochsTaken>,
-    /// Number of rows of the training file that were left out because they cannot be read.
+    /// What a run that was finished before its last planned step would have guaranteed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
+    /// Number of rows of the training file that were skipped because they cannot be read; private
+    /// if the number of units is declared.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped_rows: u64,
-    /// Numbers of parameters.
+    /// Parameter counts.
     pub parameters: ParameterCounts,
     /// Noise std of each trainable parameter at the end, relative to the mean over all coordinates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noise_by_parameter: Vec<(String, f64)>,
-    /// Mean relevance of each trainable parameter, normalised to [0, 1], where the method has a
+    /// Mean relevance of each trainable parameter, normalized to [0, 1], if the method has a
     /// relevance map.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relevance_by_parameter: Vec<(String, f64)>,
-    /// What the relevance map cost, where the method has one; private.
+    /// Cost of the relevance map, if the method has one; private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relevance_cost: Option<RelevanceCost>,
     /// Units, steps and calibrated noise.
@@ -75,12 +78,12 @@ pub struct Summary {
     /// Hash of the ledger's last line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger_hash: Option<String>,
-    /// The run file with every default.
+    /// The run file with all defaults.
     pub plan: RunFile,
 }
 
-/// Fields that private/summary.json can hold.
-const PRIVATE_FIELDS: [&str; 8] = [
+/// Fields that `private/summary.json` may contain.
+const PRIVATE_FIELDS: [&str; 9] = [
     "metrics",
     "throughput",
     "peak_memory_bytes",
@@ -89,6 +92,7 @@ const PRIVATE_FIELDS: [&str; 8] = [
     "noise_by_parameter",
     "relevance_by_parameter",
     "relevance_cost",
+    "skipped_rows",
 ];
 
 fn is_zero(number: &u64) -> bool {
@@ -103,13 +107,9 @@ fn is_one(number: &usize) -> bool {
     *number == 1
 }
 
-fn first_format() -> u32 {
-    1
-}
-
 impl Summary {
-    /// Reads a summary from the texts of summary.json and, if it is there, of its private part,
-    /// each with its path for messages.
+    /// Parses a summary from the text of `summary.json` and, if present, of its private part, each
+    /// with its path for error messages.
     pub(crate) fn parse(
         (path, text): (&Path, &str),
         private: Option<(&Path, &str)>,
@@ -136,7 +136,7 @@ impl Summary {
         serde_json::from_value(Value::Object(fields)).map_err(here)
     }
 
-    /// The fields that [`Summary::shared`] does not have; `path` is for messages.
+    /// The fields missing from [`Summary::shared`]; `path` is used in error messages.
     pub(crate) fn private_fields(&self, path: &Path) -> Result<Map<String, Value>> {
         let fields = |summary: &Self| match serde_json::to_value(summary) {
             Ok(Value::Object(fields)) => Ok(fields),
@@ -148,9 +148,9 @@ impl Summary {
         Ok(private)
     }
 
-    /// The summary without what depends on the private data and has no noise. Metrics on a public
-    /// file, and the noise and relevance by parameter, are post-processing of a private run's
-    /// releases; of another run, they are not.
+    /// The summary without anything that depends on private data and carries no noise. In a private
+    /// run, metrics on a public file and the noise and relevance by parameter are post-processing
+    /// of its releases; in any other run they are not.
     pub fn shared(&self) -> Self {
         let metrics_are_shared = self.private && self.plan.data.validation_is_public;
         let if_private = |list: &[(String, f64)]| match self.private {
@@ -169,17 +169,22 @@ impl Summary {
             noise_by_parameter: if_private(&self.noise_by_parameter),
             relevance_by_parameter: if_private(&self.relevance_by_parameter),
             relevance_cost: None,
+            // With a declared number of units, no output reveals the number of rows.
+            skipped_rows: match self.plan.privacy.units {
+                Some(_) => 0,
+                None => self.skipped_rows,
+            },
             ..self.clone()
         }
     }
 
-    /// What a run on several ranks assumes beside what its ledger says. The ledger's first line was
-    /// written when the run began, perhaps on one.
+    /// What a run on several ranks assumes beyond what its ledger states. The ledger's first line
+    /// was written when the run began, possibly on a single rank.
     pub fn trusted_network(&self) -> Option<String> {
         (self.ranks > 1).then(|| {
             format!(
-                "the network between the {} processes (ranks) that the run was made on is trusted \
-                 as their machines are: what they exchange is not protected by noise",
+                "the network between the {} processes (ranks) of the run is as trusted as their \
+                 machines: what they exchange is not protected by noise",
                 self.ranks
             )
         })
@@ -194,17 +199,45 @@ impl Summary {
 pub struct Claim {
     /// ε by the paper's accounting.
     pub epsilon: f64,
-    /// The δ that it is for.
+    /// The δ at which it is claimed.
     pub delta: f64,
 }
 
-/// Epochs of a run that may stop early.
+/// Epochs of a run with early stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochsTaken {
-    /// Number of epochs after which the run stopped; all of them if it did not.
+    /// Number of epochs after which the run stopped; the total if it did not stop early.
     pub epochs: u64,
-    /// The epoch whose weights are kept, from 1.
+    /// The epoch whose weights are kept, starting at 1.
     pub kept: u64,
+}
+
+/// A run that was stopped by hand and finished before its last planned step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Number of steps in the plan.
+    pub planned_steps: u64,
+    /// The guarantee of the whole plan, which also holds if the run was stopped because of what it
+    /// had released. `None` without a ledger, and if the steps that were not taken cost nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee_of_plan: Option<Guarantee>,
+}
+
+impl Stopped {
+    /// What the ε of the steps taken assumes, and what holds otherwise.
+    pub fn caveat(&self) -> Option<String> {
+        self.guarantee_of_plan.as_ref().map(stopping_caveat)
+    }
+}
+
+/// What the ε of a run that was stopped early assumes, given the guarantee of its whole plan.
+pub fn stopping_caveat(of_plan: &Guarantee) -> String {
+    format!(
+        "This holds if the run was not stopped because of anything that it released or showed. If \
+         it was stopped because of its model, or of metrics on public data, the ε of the whole \
+         plan counts: {of_plan}. Stopping because of its training loss, or of metrics on private \
+         data, is covered by neither."
+    )
 }
 
 /// Metrics on the validation file.
@@ -213,8 +246,8 @@ pub struct ValidationMetrics {
     /// On embeddings without noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
-    /// Of the best epoch, where it is not the last. To choose an epoch by a private validation file
-    /// is a release that no ledger holds.
+    /// Metrics of the best epoch, if it is not the last. Choosing an epoch by a private validation
+    /// file is a release that no ledger records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_validation: Option<Metrics>,
     /// On perturbed embeddings, with the noise of training (local DP).
@@ -229,15 +262,15 @@ impl ValidationMetrics {
     }
 }
 
-/// Facts about perturbed embeddings, in local DP.
+/// Properties of perturbed embeddings, in local DP.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerturbationFacts {
     /// Number of columns of a released embedding.
     pub width: usize,
-    /// Share of the variance of public rows that encoder and decoder lose.
+    /// Fraction of the variance of public rows that is lost by encoding and decoding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconstruction_error: Option<f64>,
-    /// Largest over smallest standard deviation of the columns' noise.
+    /// Ratio of the largest to the smallest noise standard deviation over the columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loudest_over_quietest: Option<f64>,
     /// ε of one release by the sufficient condition of the matrix-variate Gaussian mechanism, in
@@ -249,23 +282,23 @@ pub struct PerturbationFacts {
 /// Throughput since the run was started or resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// Examples through a forward and a backward pass, per second of training.
+    /// Examples that completed a forward and a backward pass per second of training.
     pub examples_per_second: f64,
-    /// Seconds of training.
+    /// Training time in seconds.
     pub seconds: f64,
 }
 
-/// What a relevance map cost.
+/// Cost of a relevance map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RelevanceCost {
-    /// Seconds for each example.
+    /// Seconds per example.
     pub seconds_per_example: f64,
-    /// Peak resident memory while it was computed, one example at a time, beyond what was resident
+    /// Peak resident memory while computing the map one example at a time, beyond what was resident
     /// before, on Linux.
     pub peak_memory_bytes: Option<u64>,
 }
 
-/// Numbers of parameters.
+/// Parameter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParameterCounts {
     /// Trainable parameters.
@@ -281,7 +314,7 @@ mod tests {
 
     fn summary(private: bool, validation_is_public: bool) -> Summary {
         let text = json!({
-            "private": private, "guarantee": null, "selection": "", "steps": 3,
+            "format": FORMAT_VERSION, "private": private, "guarantee": null, "selection": "", "steps": 3,
             "metrics": {
                 "validation": { "examples": 1, "tokens": 2, "loss": 1.0, "perplexity": 2.7 }
             },
@@ -304,7 +337,7 @@ mod tests {
         Summary::parse((Path::new("summary.json"), &text.to_string()), None).unwrap()
     }
 
-    /// The two parts together are the whole, and the private part is complete.
+    /// The two parts together make up the whole, and the private part is complete.
     #[test]
     fn private_fields_are_kept_apart_and_read_again() {
         for (private, is_public, kept) in [(true, false, 6), (true, true, 5), (false, true, 8)] {
@@ -322,12 +355,12 @@ mod tests {
             let apart = Value::Object(fields).to_string();
             let again = Summary::parse((path, &shared), Some((path, &apart))).unwrap();
             assert_eq!(text(&again), text(&whole));
-            // Published without its private part, it is still a summary.
+            // Published without its private part, it is still a valid summary.
             assert!(Summary::parse((path, &shared), None).unwrap().throughput.is_none());
         }
     }
 
-    /// The private part cannot replace what is shared.
+    /// The private part cannot override shared fields.
     #[test]
     fn shared_fields_are_those_of_the_shared_file() {
         let whole = summary(true, false);

@@ -1,6 +1,6 @@
-//! TensorBoard's event file: the scalars of metrics.jsonl, as TensorBoard reads them.
+//! TensorBoard event file with the scalars of `metrics.jsonl`.
 //!
-//! The file is a sequence of TFRecords, each with one serialised `Event` of protocol buffers:
+//! The file is a sequence of TFRecords, each containing one serialized `Event` protocol buffer:
 //!
 //! ```text
 //! record:  length u64 LE │ masked CRC-32C of it u32 LE │ event │ masked CRC-32C of it u32 LE
@@ -8,10 +8,10 @@
 //! Summary: repeated 1 Value;  Value: 1 tag string, 2 simple_value float
 //! ```
 //!
-//! Like metrics.jsonl it is computed from private data without noise, and so is private.
+//! Like `metrics.jsonl`, it is computed from private data without noise, so it is private.
 
-use crate::error::{Error, Result};
 use crate::metrics::{Metrics, Record};
+use crate::{Error, Result};
 use crate::{read_bytes, write_atomically};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -25,8 +25,8 @@ pub struct TensorboardWriter {
 }
 
 impl TensorboardWriter {
-    /// Opens the file and keeps only the events up to step `steps`: a resumed run writes later ones
-    /// again.
+    /// Opens the file and keeps only the events up to step `steps`; a resumed run rewrites the
+    /// later ones.
     pub fn open(path: &Path, steps: u64) -> Result<Self> {
         let there = match read_bytes(path, u64::MAX) {
             Ok(bytes) => bytes,
@@ -85,7 +85,7 @@ pub fn scalars(record: &Record) -> Vec<(&'static str, f64)> {
     scalars.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// The fields that every event begins with: the time and the step.
+/// The fields at the start of every event: the time and the step.
 fn event(step: u64) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let mut event = vec![1 << 3 | 1];
@@ -95,7 +95,7 @@ fn event(step: u64) -> Vec<u8> {
     event
 }
 
-/// A field of bytes, text or a message.
+/// A length-delimited field: bytes, a string or a message.
 fn bytes(field: u8, content: &[u8]) -> Vec<u8> {
     [vec![field << 3 | 2], varint(content.len() as u64), content.to_vec()].concat()
 }
@@ -104,7 +104,7 @@ fn float(field: u8, number: f32) -> Vec<u8> {
     [&[field << 3 | 5][..], &number.to_le_bytes()].concat()
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+/// Base-128 varint: seven bits per byte, lowest first; the high bit marks that more bytes follow.
 fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 0x80 {
@@ -115,14 +115,14 @@ fn varint(mut number: u64) -> Vec<u8> {
     bytes
 }
 
-/// An event with its length and checksums.
+/// Frames an event with its length and checksums.
 fn record(event: &[u8]) -> Vec<u8> {
     let length = (event.len() as u64).to_le_bytes();
     let [of_length, of_event] = [&length[..], event].map(|part| masked_crc(part).to_le_bytes());
     [&length[..], &of_length, event, &of_event].concat()
 }
 
-/// The whole records of a file that we wrote, each with its step, up to the first damaged one.
+/// The complete records of a file that we wrote, each with its step, up to the first damaged one.
 fn events(file: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut rest = file;
     std::iter::from_fn(move || {
@@ -133,7 +133,7 @@ fn events(file: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
             return None;
         }
         rest = &rest[whole.len()..];
-        // The time takes nine bytes, and the key of the step one.
+        // The time takes nine bytes and the step's key one.
         let mut step = 0_u64;
         for (i, byte) in event.get(10..)?.iter().enumerate().take(10) {
             step |= u64::from(byte & 0x7f) << (7 * i).min(63);
@@ -205,12 +205,12 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         let steps: Vec<u64> = events(&whole).map(|(step, _)| step).collect();
         assert_eq!(steps, (0..=300).collect::<Vec<_>>());
-        // Torn in its last event, and resumed at step 200.
+        // Truncated within its last event, then resumed at step 200.
         std::fs::write(&path, &whole[..whole.len() - 3]).unwrap();
         drop(TensorboardWriter::open(&path, 200).unwrap());
         let kept = std::fs::read(&path).unwrap();
         assert!(whole.starts_with(&kept) && events(&kept).count() == 201);
-        // One that is not ours is begun anew.
+        // A file that is not ours is replaced.
         std::fs::write(&path, "damaged").unwrap();
         drop(TensorboardWriter::open(&path, 200).unwrap());
         assert_eq!(events(&std::fs::read(&path).unwrap()).count(), 1);

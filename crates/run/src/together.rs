@@ -1,24 +1,25 @@
-//! What several runs on the same data cost together.
+//! The combined privacy cost of several runs on the same data.
 
-use crate::error::{Error, Result};
-use crate::file::RunFile;
+use crate::RunFile;
+use crate::{Error, Result};
 use std::path::Path;
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Guarantee, Unit};
 
-/// A run's ledger, beside the plan that tells whose rows are one unit.
+/// A run's ledger, with the plan that says which rows form a unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost<'a> {
-    /// The run folder or the ledger, for messages.
+    /// The run folder or the ledger, for error messages.
     pub path: &'a Path,
     /// Every release of the run.
     pub ledger: &'a Ledger,
-    /// The run's plan; none for a ledger without a run.
+    /// The run's plan; `None` for a ledger without a run.
     pub plan: Option<&'a RunFile>,
 }
 
-/// The guarantee of all runs together at this δ. Runs with another privacy unit, adjacency, threat
-/// model or author column are refused: their ε are not about the same change of the data.
+/// The combined guarantee of all runs at this δ. Runs with a different privacy unit, adjacency,
+/// threat model or author column are rejected, because their ε values refer to different changes of
+/// the data.
 pub fn cost_together(costs: &[Cost], delta: f64) -> Result<Guarantee> {
     let mut authors = costs.iter().filter_map(|cost| Some((cost.path, &cost.plan?.data.author)));
     if let Some((first, author)) = authors.next()

@@ -1,12 +1,12 @@
 //! The hash of a model's weights.
 
-use crate::error::{Error, Result};
+use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// SHA-256 over the names and contents of the safetensors files of a folder, in hexadecimal. The
-/// model card and other files may change.
+/// SHA-256 of the names and contents of the safetensors files in a folder, in hexadecimal. The
+/// model card and other files may change without changing the hash.
 pub fn weights_hash(folder: &Path) -> Result<String> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())

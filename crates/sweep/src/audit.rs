@@ -1,4 +1,4 @@
-//! `[audit]`: attacks on every run of a sweep, each made several times.
+//! `[audit]`: attacks on every run of a sweep, each repeated several times.
 
 use serde::Deserialize;
 use undertone_run::audit::{EntityKind, FoundSecrets};
@@ -10,11 +10,11 @@ use undertone_run::{Audit, RunPaths};
 pub struct AuditSection {
     /// The attacks.
     pub attacks: Vec<Attack>,
-    /// How often each is made, with seeds of its own.
+    /// Number of trials of each attack, each with its own seed.
     pub trials: Option<usize>,
     /// Seed of the first trial.
     seed: Option<u64>,
-    /// Kinds of PII that are looked for.
+    /// Kinds of PII to search for.
     #[serde(default)]
     kinds: Vec<EntityKind>,
     /// File of names.
@@ -23,25 +23,25 @@ pub struct AuditSection {
     tagger: Option<String>,
     /// Column of the training file with its spans of PII.
     spans: Option<String>,
-    /// Texts that are generated.
+    /// Number of generated texts.
     texts: Option<usize>,
-    /// Tokens of each.
+    /// Number of tokens per generated text.
     tokens: Option<usize>,
-    /// Consider only the likeliest so many tokens.
+    /// Number of most probable tokens to sample from.
     top_k: Option<usize>,
-    /// Texts that are masked.
+    /// Number of masked texts.
     targets: Option<usize>,
-    /// Continuations of each.
+    /// Number of continuations per masked text.
     samples: Option<usize>,
-    /// Bytes around the mask.
+    /// Number of bytes of context around the mask.
     context: Option<usize>,
-    /// Secrets of each kind that are looked for in the training texts.
+    /// Number of secrets of each kind, found in the training texts.
     secrets: Option<usize>,
-    /// Candidates that a secret is ranked among.
+    /// Number of candidates that a secret is ranked among.
     candidates: Option<usize>,
-    /// Members and non-members.
+    /// Number of members and of non-members.
     examples: Option<usize>,
-    /// File of non-members, in place of the validation file.
+    /// File of non-members, instead of the validation file.
     pub non_members: Option<String>,
 }
 
@@ -72,7 +72,8 @@ impl Attack {
 }
 
 impl AuditSection {
-    /// Refuses a section that has attacks twice or none, or keys of attacks that are not made.
+    /// Rejects a section without attacks, with duplicate attacks, or with keys of attacks it does
+    /// not list.
     pub fn check(&self) -> Result<(), String> {
         if self.attacks.is_empty() {
             return Err("audit.attacks names no attack".into());
@@ -162,19 +163,19 @@ impl AuditSection {
         all
     }
 
-    /// What a run's audit must have been made with, to be told from another.
+    /// The settings that identify a run's audit.
     pub fn identity(&self) -> String {
         let lines = self.attacks.iter().map(|attack| self.arguments(*attack).join(" ") + "\n");
         lines.collect()
     }
 }
 
-/// Whether there is a model left to attack.
+/// Whether the run still has a model to attack.
 pub fn has_weights(paths: &RunPaths) -> bool {
     paths.model().is_dir() || paths.adapter().is_dir()
 }
 
-/// The mean over the trials of a figure that each trial has: the only one, or all of several.
+/// Mean of a figure over the trials.
 fn mean_over<T>(
     first: &[T],
     trials: &[undertone_run::audit::Trial<T>],
@@ -188,9 +189,9 @@ fn mean_over<T>(
     crate::statistics::mean(&found)
 }
 
-/// A share of two counts over all kinds of PII.
+/// Ratio of two counts, summed over all kinds of PII.
 fn share(part: usize, whole: usize) -> Option<f64> {
-    // Nothing was generated, and so nothing right.
+    // Nothing was generated, so nothing is correct.
     Some(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
 }
 
@@ -229,7 +230,7 @@ pub fn area(audit: &Audit) -> Option<f64> {
     })
 }
 
-/// What was found of one kind of secret in the trained model.
+/// Exposure of one kind of secret in the trained model.
 fn exposed(audit: &Audit, kind: EntityKind) -> Option<&FoundSecrets> {
     let of_kind = audit.found_exposure.iter().find(|found| found.kind == kind);
     of_kind.map(|found| &found.trained)

@@ -1,4 +1,4 @@
-//! From a sweep to the runs that it needs.
+//! Expands a sweep into the runs that it needs.
 
 use crate::audit::Attack;
 use crate::error::{Error, Result};
@@ -13,24 +13,24 @@ use undertone_run::{MethodName, RunFile, TaskName};
 /// One run of `undertone train`.
 #[derive(Debug)]
 pub struct Run {
-    /// How people call it.
+    /// Its display name.
     pub name: String,
     /// Its folder below the sweep's.
     pub folder: String,
     pub plan: Plan,
 }
 
-/// All runs, and which of them each cell of the table is the mean of.
+/// All runs, and the runs that each cell of the table averages.
 #[derive(Debug)]
 pub struct Cells {
-    /// Each plan once, however many cells it belongs to.
+    /// Distinct plans; one plan can belong to several cells.
     pub runs: Vec<Run>,
-    /// By row, column and seed; none where the row does not have the column.
+    /// Indices of runs by row, column and seed; `None` where a row skips a column.
     pub of: Vec<Vec<Option<Vec<usize>>>>,
 }
 
 impl Cells {
-    /// Every cell's plan, checked; `changes` are `key=value` for all of them.
+    /// The checked plan of every cell; `changes` (`key=value`) apply to all cells.
     pub fn new(sweep: &Sweep, changes: &[String], subsets: &mut Subsets) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
         let mut of = Vec::new();
@@ -79,7 +79,7 @@ impl Cells {
     }
 }
 
-/// How much of the training file a cell trains on. A number of rows is not for private runs.
+/// The part of the training file that a cell trains on. Private runs cannot use a number of rows.
 fn training_rows(
     sweep: &Sweep,
     row: &Line,
@@ -94,15 +94,15 @@ fn training_rows(
     let is_seeded = seeds(sweep, plan).iter().all(Option::is_some);
     match amount {
         Some(Amount::Rows(_)) if plan.is_private() && !is_seeded => Err(
-            "examples is for runs with seeds: with a fixed number of rows, one more row displaces \
-             another, which the guarantee of a private run does not cover; use share instead"
+            "examples needs seeds: with a fixed number of rows, one more row displaces another, \
+             which the guarantee of a private run does not cover; use share instead"
                 .into(),
         ),
         amount => Ok(amount),
     }
 }
 
-/// The seeds of the file, or else the run file's own, or none.
+/// The seeds of the sweep file, or else that of the run file, or none.
 fn seeds(sweep: &Sweep, plan: &Plan) -> Vec<Option<u64>> {
     match sweep.file.seeds.as_slice() {
         [] => vec![plan.training.seed],
@@ -112,7 +112,7 @@ fn seeds(sweep: &Sweep, plan: &Plan) -> Vec<Option<u64>> {
 
 fn plan(sweep: &Sweep, row: &Line, column: &Line, changes: &[String]) -> Result<Plan, String> {
     let mut table = sweep.base.clone();
-    // In this order: what a row says is said last.
+    // In this order, so that the row's changes win.
     for line in [&sweep.every, column, row] {
         for (key, value) in &line.set {
             set(&mut table, key, value.clone())?;
@@ -123,13 +123,13 @@ fn plan(sweep: &Sweep, row: &Line, column: &Line, changes: &[String]) -> Result<
     }
     let text =
         toml::to_string(&table).map_err(|e| format!("the run file cannot be written: {e}"))?;
-    // Cells of other methods share base, columns and changes; what has no meaning for this one's is
-    // left out. What the row itself says must have one.
+    // Cells of different methods share the base, columns and changes, so keys that do not apply to
+    // this cell's method are dropped. Keys set by the row itself must apply.
     let shared = RunFile::parse_shared(&text, changes).map_err(|e| e.to_string())?;
     for key in row.set.keys() {
         shared.check_that_key_applies(key).map_err(|e| e.to_string())?;
     }
-    // Through text, as a run folder keeps it: numbers are then the same to the last digit.
+    // Via text, as in a run folder, so that numbers agree to the last digit.
     let text = shared.to_toml().map_err(|e| e.to_string())?;
     Plan::parse(&text, &[]).map_err(|e| e.to_string())
 }
@@ -161,7 +161,7 @@ fn unset(table: &mut Table, path: &str) -> Result<(), String> {
     if gone { Ok(()) } else { Err(format!("unset {path}: there is no such key in the run file")) }
 }
 
-/// Whether a run of this plan will have the figure.
+/// Checks that a run of this plan has the metric.
 fn measurable(metric: Metric, plan: &Plan) -> Result<(), String> {
     let classifies = plan.data.task == TaskName::Classification;
     let right = match metric {
@@ -183,7 +183,7 @@ fn measurable(metric: Metric, plan: &Plan) -> Result<(), String> {
         | Metric::MembershipAuc => true,
     };
     if !right {
-        return Err(format!("the metric ({metric}) is not one of such a run"));
+        return Err(format!("the metric ({metric}) does not exist for such a run"));
     }
     if metric.needs_validation() && plan.data.validation.is_none() {
         return Err("the metric is measured on data.validation, which is missing".into());
@@ -191,7 +191,7 @@ fn measurable(metric: Metric, plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the sweep's attacks can be made on a run of this plan.
+/// Checks that the sweep's attacks apply to a run of this plan.
 fn attackable(sweep: &Sweep, plan: &Plan) -> Result<(), String> {
     let Some(audit) = &sweep.file.audit else { return Ok(()) };
     for attack in &audit.attacks {
@@ -224,7 +224,7 @@ fn attackable(sweep: &Sweep, plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// A folder's name from labels, unlike that of any other run.
+/// A unique folder name made from labels.
 fn folder(row: &str, column: &str, seed: Option<u64>, runs: &[Run]) -> String {
     let tail = seed.map_or(String::new(), |seed| format!("--seed-{seed}"));
     let name = format!("{}--{}{tail}", plain(row), plain(column));
@@ -233,11 +233,11 @@ fn folder(row: &str, column: &str, seed: Option<u64>, runs: &[Run]) -> String {
     std::iter::once(name.clone()).chain(others).find(|name| !taken(name)).unwrap_or(name)
 }
 
-/// Letters, digits, points and hyphens; everything else is a hyphen between them.
+/// Keeps letters, digits, dots and hyphens; anything else becomes a hyphen.
 pub fn plain(label: &str) -> String {
     let spelt = label.replace('ε', "epsilon").replace('δ', "delta");
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '.';
-    // Hidden files and ".." are not meant.
+    // No hidden files and no "..".
     let parts = spelt.split(|c| !letters(c)).map(|part| part.trim_matches('.'));
     let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-").to_lowercase();
     if name.is_empty() { "cell".into() } else { name }

@@ -1,4 +1,4 @@
-//! The table as a chart: one line for each row, columns from left to right.
+//! The table as a chart: one line per row, with the columns from left to right.
 
 use crate::error::Result;
 use crate::file::Sweep;
@@ -8,22 +8,22 @@ use std::path::Path;
 use toml::Value;
 use undertone_report::plot::{Area, Drawn, INK, write_sized};
 
-/// Where the columns stand.
+/// x positions of the columns.
 struct Across {
     title: String,
     places: Vec<f64>,
-    /// Whether the places are the columns' own numbers.
+    /// Whether the positions are the numbers that the columns set.
     numeric: bool,
 }
 
-/// ε if every column sets it, or another key that every column sets to a number; else the columns
-/// one after the other.
+/// The positions are ε if every column sets it, or another key that every column sets to a number;
+/// otherwise the columns are evenly spaced.
 fn across(sweep: &Sweep) -> Across {
     let number = |value: &Value| value.as_float().or(value.as_integer().map(|i| i as f64));
     let places = |key: &str| -> Option<Vec<f64>> {
         let places: Option<Vec<f64>> =
             sweep.columns.iter().map(|column| number(column.set.get(key)?)).collect();
-        // Two columns on one place would hide each other.
+        // Two columns at the same position would overlap.
         places.filter(|all| all.windows(2).all(|pair| pair[0] < pair[1]))
     };
     let keys = sweep.columns[0].set.keys().map(String::as_str);
@@ -41,14 +41,14 @@ fn across(sweep: &Sweep) -> Across {
     }
 }
 
-/// Room for the rows' labels beside the chart.
+/// Width for the legend next to the chart.
 const LEGEND: u32 = 190;
 
-/// Draws the means with their standard errors, and what was published as rings. Columns that are no
-/// numbers have no lines between them.
+/// Draws the means with their standard errors, and published figures as rings. Lines connect the
+/// columns only if these are numbers.
 pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Result<()> {
     let across = across(sweep);
-    // Beside each other where columns are no numbers, so that rows do not hide each other.
+    // Offset if the columns are not numbers, so that rows do not overlap.
     let aside = |row: usize| {
         let middle = 0.5 * (table.rows.len() as f64 - 1.0);
         if across.numeric { 0.0 } else { 0.6 / table.rows.len() as f64 * (row as f64 - middle) }
@@ -93,7 +93,7 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Result<()> {
         mesh.light_line_style(TRANSPARENT).bold_line_style(INK.mix(0.15)).disable_x_mesh();
         mesh.x_desc(across.title.as_str()).y_desc(table.metric.as_str());
         if !across.numeric {
-            // One label for each whole number, where the columns are.
+            // One label per column, at whole numbers.
             mesh.x_labels(2 * table.columns.len().max(2)).x_label_formatter(&label);
         }
         mesh.draw()?;
@@ -119,7 +119,7 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Result<()> {
     Ok(drawn?)
 }
 
-/// The rows' labels with their colours.
+/// The legend: the rows' labels with their colors.
 fn name_rows(area: &Area, table: &Table) -> Drawn {
     for (row, line) in table.rows.iter().enumerate() {
         let y = 28 + 22 * row as i32;
@@ -131,7 +131,7 @@ fn name_rows(area: &Area, table: &Table) -> Drawn {
     Ok(())
 }
 
-/// The ends of an axis that holds all values, with some room on both sides.
+/// The range of an axis that covers all values, with a margin on both sides.
 fn ends(values: impl Iterator<Item = f64>, room: f64) -> (f64, f64) {
     let (low, high) =
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));

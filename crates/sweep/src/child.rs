@@ -1,5 +1,5 @@
-//! One run, as a process of its own: it may crash without harm to the others, and gives all its
-//! memory back.
+//! Runs a training run in its own process, so that a crash does not affect the others and all of
+//! its memory is freed.
 
 use crate::audit::{AuditSection, has_weights};
 use crate::cells::Run;
@@ -11,23 +11,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use undertone_run::{Audit, RunPaths, Summary};
 
-/// How runs are started.
+/// How to start runs.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The `undertone` program.
     pub program: PathBuf,
     /// Arguments of `undertone train` and `audit` that choose the device.
     pub device: Vec<String>,
-    /// Runs at a time.
+    /// Number of concurrent runs.
     pub jobs: usize,
-    /// Threads of each run; none where it finds out itself, on the machine that it runs on.
+    /// Threads per run; `None` lets each run decide on the machine that it runs on.
     pub threads: Option<usize>,
-    /// Words that stand before the program and start it elsewhere, such as `srun -N1 --gpus=1`.
+    /// Command placed in front of the program to start it elsewhere, such as `srun -N1 --gpus=1`.
     pub launcher: Vec<String>,
 }
 
 impl Launch {
-    /// The program, where runs are started.
+    /// The command that starts a run.
     fn command(&self) -> Command {
         let Some((first, rest)) = self.launcher.split_first() else {
             return Command::new(&self.program);
@@ -38,21 +38,21 @@ impl Launch {
     }
 }
 
-/// What all runs of a sweep share.
+/// Settings shared by all runs of a sweep.
 #[derive(Debug)]
 pub struct Children<'a> {
     pub launch: &'a Launch,
     /// The folder that holds the runs' folders.
     pub folder: PathBuf,
-    /// Whether trained weights stay in them.
+    /// Whether trained weights are kept.
     pub keep_weights: bool,
     /// Attacks on every run.
     pub audit: Option<&'a AuditSection>,
 }
 
 impl Children<'_> {
-    /// Does a run with its attacks, goes on with it, or finds it done; what it came to, or why it
-    /// did not. `tell` hears what it says on the way.
+    /// Starts a run with its attacks, resumes it, or finds it finished. Returns its outcome or why
+    /// it failed. `tell` receives its progress messages.
     pub fn run(&self, run: &Run, tell: &dyn Fn(&str)) -> Outcome {
         let folder = self.folder.join(&run.folder);
         if !wait_until_free(&folder) {
@@ -66,10 +66,10 @@ impl Children<'_> {
                 if self.is_attacked(&folder) || has_weights(&RunPaths::new(&folder)) {
                     return self.attacked(&folder, summary, tell);
                 }
-                // The table did without attacks before, and the weights are gone.
+                // The sweep had no attacks before, and the weights are gone.
                 if run.plan.training.seed.is_none() && run.plan.is_private() {
                     return Err(format!(
-                        "{} has no weights left to attack, and a private run is not done again; \
+                        "{} has no weights left to attack, and a private run is not repeated; \
                          choose another folder",
                         folder.display()
                     ));
@@ -81,8 +81,8 @@ impl Children<'_> {
                 if ended.status.success() {
                     return self.finished(&folder, run, tell);
                 }
-                // Code 2 says that it cannot go on, such as with another number of threads. With a
-                // seed it can be done again.
+                // Exit code 2 means that the run cannot resume, for example with another number of
+                // threads. A seeded run can be repeated.
                 if ended.status.code() != Some(2) || run.plan.training.seed.is_none() {
                     return Err(ended.sentence());
                 }
@@ -101,7 +101,7 @@ impl Children<'_> {
         }
     }
 
-    /// What a run came to that is done, without doing anything.
+    /// The outcome of a finished run, without starting anything.
     pub fn found(&self, run: &Run) -> Outcome {
         let folder = self.folder.join(&run.folder);
         match look(&folder, run) {
@@ -110,9 +110,9 @@ impl Children<'_> {
                 let audit = audit.transpose().map_err(|e| e.to_string())?;
                 Ok(Finished { summary, audit })
             }
-            State::Finished(_) => Err("is not attacked yet".to_owned()),
+            State::Finished(_) => Err("has not been attacked yet".to_owned()),
             State::Contradictory(sentence) => Err(sentence),
-            State::New | State::Stale => Err("is not done yet".to_owned()),
+            State::New | State::Stale => Err("has not been started yet".to_owned()),
             State::Begun => Err("is not finished yet".to_owned()),
             State::Precious => {
                 Err(format!("{} holds a private run of another plan", folder.display()))
@@ -132,7 +132,7 @@ impl Children<'_> {
         self.start(command.args(more), &beside(folder, "log"), tell)
     }
 
-    /// Starts a process and waits for its end; what it says is kept as a log.
+    /// Runs a process to its end and keeps its output as a log.
     fn start(
         &self,
         command: &mut Command,
@@ -145,7 +145,7 @@ impl Children<'_> {
         }
         let mut child = command
             .args(&self.launch.device)
-            // Held open by this process alone: when it dies, the run notices and ends too.
+            // Held open by this process only: if it dies, the run notices and ends too.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -159,7 +159,7 @@ impl Children<'_> {
         let mut last = String::new();
         if let Some(errors) = child.stderr.take() {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                // The log is for whoever wants to know more; a full disk shows elsewhere.
+                // The log is optional; a full disk is reported elsewhere.
                 let _ = writeln!(kept, "{line}");
                 tell(&line);
                 last = line;
@@ -170,13 +170,13 @@ impl Children<'_> {
         Ok(Ended { status, last })
     }
 
-    /// Whether the attacks that the sweep asks for are made.
+    /// Whether the requested attacks have been run.
     fn is_attacked(&self, folder: &Path) -> bool {
         let made = || std::fs::read_to_string(beside(folder, "audit")).ok();
         self.audit.is_none_or(|audit| made() == Some(audit.identity()))
     }
 
-    /// Makes the attacks on a finished run, unless they are made.
+    /// Runs the attacks on a finished run, unless they have been run.
     fn attacked(&self, folder: &Path, summary: Box<Summary>, tell: &dyn Fn(&str)) -> Outcome {
         let paths = RunPaths::new(folder);
         let mut audit = None;
@@ -191,7 +191,7 @@ impl Children<'_> {
                         return Err(ended.sentence());
                     }
                 }
-                // Last: what is not written here is made again.
+                // Written last: without it the attacks are run again.
                 write_whole(&beside(folder, "audit"), &section.identity())
                     .map_err(|e| e.to_string())?;
             }
@@ -201,7 +201,7 @@ impl Children<'_> {
         Ok(Finished { summary, audit })
     }
 
-    /// Removes a run, and with it that it was attacked.
+    /// Removes a run and the record of its attacks.
     fn remove(&self, folder: &Path) -> Result<(), String> {
         let made = beside(folder, "audit");
         match std::fs::remove_file(&made) {
@@ -221,7 +221,7 @@ impl Children<'_> {
         }
     }
 
-    /// Removes what the table does not need, and what there would be much of.
+    /// Removes large files that the table does not need.
     fn tidy(&self, folder: &Path) {
         let paths = RunPaths::new(folder);
         let _ = std::fs::remove_file(paths.checkpoint());
@@ -235,22 +235,22 @@ impl Children<'_> {
 /// How a process ended.
 struct Ended {
     status: ExitStatus,
-    /// What it said last.
+    /// The last line of its output.
     last: String,
 }
 
 impl Ended {
-    /// Why it did not do its work.
+    /// Why it failed.
     fn sentence(&self) -> String {
         match (self.last.strip_prefix("error: "), self.status.code()) {
             (Some(sentence), _) => sentence.to_owned(),
             (None, Some(code)) => format!("ended with code {code} ({})", self.last),
-            (None, None) => format!("was ended from outside ({})", self.status),
+            (None, None) => format!("was killed ({})", self.status),
         }
     }
 }
 
-/// A file beside a folder: the folder's whole name and an extension.
+/// A file next to a folder: the folder's full name with an extension appended.
 fn beside(folder: &Path, extension: &str) -> PathBuf {
     let mut name = folder.file_name().unwrap_or_default().to_owned();
     name.push(".");

@@ -6,30 +6,31 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The sweep file, the plan of a cell or a data file is not right.
+    /// The sweep file, the plan of a cell or a data file is invalid.
     #[error("{0}")]
     Mistake(String),
-    /// Another process works in the sweep's folder.
+    /// Another process is using the sweep's folder.
     #[error(
-        "{} is in use by another sweep; wait for it, or choose another folder by --out",
+        "{} is in use by another sweep; wait for it, or choose another folder with --out",
         folder.display()
     )]
     InUse { folder: PathBuf },
     /// The folder of a run holds a private run of another plan, whose ledger must not be lost.
     #[error(
-        "{} holds a private run of another plan, which is kept; choose another folder by --out",
+        "{} holds a private run of another plan, which is kept; choose another folder with --out",
         folder.display()
     )]
     PrivateRun { folder: PathBuf },
     /// A file or folder of the sweep could not be written.
     #[error("could not write {}: {why}", path.display())]
     Write { path: PathBuf, why: String },
-    /// A private selection whose runs are not all done.
+    /// A private selection with unfinished runs.
     #[error(
-        "{failed} of the runs failed ({why}), so nothing was selected; the same command goes on"
+        "{failed} of the runs failed ({why}), so nothing was selected; run the same command again \
+         to continue"
     )]
     Unfinished { failed: usize, why: String },
-    /// What a selection costs could not be computed, or its ledger not be written.
+    /// The cost of a selection could not be computed, or its ledger could not be written.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::Error),
     /// The data or the model of a selection could not be read.
@@ -49,7 +50,7 @@ impl Error {
         Self::Write { path: path.to_owned(), why: why.to_string() }
     }
 
-    /// Whether the system failed, rather than what the user asked for.
+    /// Whether the system failed, as opposed to invalid input.
     pub fn is_of_system(&self) -> bool {
         match self {
             Self::Write { .. } | Self::Unfinished { .. } => true,

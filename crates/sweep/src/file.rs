@@ -1,4 +1,4 @@
-//! The sweep file: a run file, and what is changed in it.
+//! The sweep file: a run file and the changes to it.
 
 use crate::audit::AuditSection;
 use crate::error::{Error, Result};
@@ -10,57 +10,57 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use toml::{Spanned, Table, Value};
 
-/// A sweep, as its file describes it.
+/// A sweep file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepFile {
-    /// The run file: its path from the sweep file's folder, or itself as a table.
+    /// The base run file: a path relative to the sweep file, or an inline table.
     base: Base,
-    /// What every cell changes.
+    /// Changes to every cell.
     #[serde(default)]
     set: Changes,
-    /// What every cell takes out of the run file.
+    /// Keys that every cell removes from the run file.
     #[serde(default)]
     unset: Vec<String>,
-    /// One run of each cell for every seed; without any, one run that is private.
+    /// Seeds: one run per cell and seed. Without seeds, one private run per cell.
     #[serde(default)]
     pub seeds: Vec<u64>,
-    /// What the table shows.
+    /// The metric of the table.
     pub metric: Metric,
-    /// What further columns show.
+    /// Metrics of additional columns.
     #[serde(default)]
     pub also: Vec<Metric>,
-    /// Label of a further column, the mean over the columns.
+    /// Label of an additional column with the mean over the columns.
     pub average: Option<String>,
-    /// The row that the others are tested against.
+    /// The row that the others are compared with.
     pub baseline: Option<String>,
     /// Train on this share of the rows of the training file, chosen by a hash of the row.
     pub share: Option<f64>,
     /// Train on this number of rows of the training file; not in private runs.
     pub examples: Option<usize>,
-    /// Measure on this number of rows of the validation file.
+    /// Evaluate on this number of rows of the validation file.
     pub validation_examples: Option<usize>,
-    /// Whether the training losses of the cells are drawn.
+    /// Whether to plot the training losses.
     #[serde(default)]
     pub losses: bool,
     /// Attacks on every run.
     pub audit: Option<AuditSection>,
-    /// Private selection of one of the cells, in place of a table.
+    /// Private selection of one cell, instead of a table.
     pub selection: Option<SelectionSection>,
-    /// Whether trained weights stay in the runs' folders.
+    /// Whether to keep the trained weights.
     #[serde(default)]
     pub keep_weights: bool,
     #[serde(default)]
     rows: Vec<Line>,
     #[serde(default)]
     columns: Vec<Line>,
-    /// In place of rows and columns: every combination of the values of some keys.
+    /// Every combination of the values of some keys, instead of rows and columns.
     #[serde(default)]
     grid: BTreeMap<Spanned<String>, Vec<Value>>,
-    /// Published figures by row and column, in the unit that the table has.
+    /// Published figures by row and column, in the table's unit.
     #[serde(default)]
     published: BTreeMap<String, BTreeMap<String, f64>>,
-    /// Where the published figures are from.
+    /// Source of the published figures.
     pub source: Option<String>,
 }
 
@@ -78,34 +78,34 @@ pub type Changes = BTreeMap<String, Value>;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// What the table calls it.
+    /// Its label in the table.
     pub label: String,
     #[serde(default)]
     pub set: Changes,
-    /// What it takes out of the run file.
+    /// Keys that it removes from the run file.
     #[serde(default)]
     pub unset: Vec<String>,
-    /// In place of the sweep's.
+    /// Overrides the sweep's value.
     pub share: Option<f64>,
-    /// In place of the sweep's.
+    /// Overrides the sweep's value.
     pub examples: Option<usize>,
-    /// In place of the sweep's.
+    /// Overrides the sweep's value.
     pub validation_examples: Option<usize>,
-    /// Of a row: the columns that it has, if not all.
+    /// Rows only: the columns that it has; all by default.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Of a row: whether it is only there to compare with by eye, such as non-private training,
-    /// and takes no part in what is best.
+    /// Rows only: whether it is shown for reference, such as non-private training, and left out of
+    /// comparisons.
     #[serde(default)]
     pub reference: bool,
 }
 
-/// A sweep that was read and checked.
+/// A parsed and checked sweep.
 #[derive(Debug)]
 pub struct Sweep {
     /// The run file that cells change.
     pub(crate) base: Table,
-    /// What every cell changes.
+    /// Changes to every cell.
     pub(crate) every: Line,
     pub(crate) rows: Vec<Line>,
     pub(crate) columns: Vec<Line>,
@@ -158,7 +158,7 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// Labels are unique, and whatever names one names one that there is.
+    /// Checks that labels are unique and that every reference names an existing one.
     fn check(&self) -> Result<(), String> {
         for (what, lines) in [("rows", &self.rows), ("columns", &self.columns)] {
             for (i, line) in lines.iter().enumerate() {
@@ -166,7 +166,7 @@ impl Sweep {
                     || lines[..i].iter().any(|other| other.label == line.label)
                 {
                     return Err(format!(
-                        "{what}: the label {:?} is empty or there twice",
+                        "{what}: the label {:?} is empty or duplicated",
                         line.label
                     ));
                 }
@@ -179,7 +179,7 @@ impl Sweep {
         }
         let known = |lines: &[Line], label: &str| lines.iter().any(|line| line.label == label);
         let unknown = |what: &str, kind: &str, label: &str| {
-            format!("{what} names the {kind} {label:?}, which there is not")
+            format!("{what} names the {kind} {label:?}, which does not exist")
         };
         for row in &self.rows {
             if let Some(label) = row.only.iter().find(|label| !known(&self.columns, label)) {
@@ -193,7 +193,7 @@ impl Sweep {
             .find(|also| also.higher_is_better() != self.file.metric.higher_is_better())
         {
             return Err(format!(
-                "also has {metric}, of which better is the other way than of {}",
+                "also has {metric}, for which better means the opposite of {}",
                 self.file.metric
             ));
         }
@@ -214,7 +214,7 @@ impl Sweep {
         if let Some(label) =
             self.file.average.as_deref().filter(|label| known(&self.columns, label))
         {
-            return Err(format!("average: there is a column {label:?} already"));
+            return Err(format!("average: a column {label:?} already exists"));
         }
         if let Some(label) = self.file.baseline.as_deref().filter(|label| !known(&self.rows, label))
         {
@@ -232,29 +232,29 @@ impl Sweep {
         }
         if self.file.losses && self.file.seeds.is_empty() {
             return Err("losses are those of the training examples, which a private run must not \
-                        show; they are for sweeps with seeds"
+                        show; they need seeds"
                 .into());
         }
         for (i, seed) in self.file.seeds.iter().enumerate() {
             if self.file.seeds[..i].contains(seed) {
-                return Err(format!("the seed {seed} is there twice"));
+                return Err(format!("the seed {seed} is listed twice"));
             }
         }
         Ok(())
     }
 
-    /// What was published for a cell, by the labels of its row and column.
+    /// The published figure of a cell, by the labels of its row and column.
     pub(crate) fn published(&self, row: usize, column: &str) -> Option<f64> {
         self.file.published.get(&self.rows[row].label)?.get(column).copied()
     }
 
-    /// The further columns of other metrics: metric, column and label of each.
+    /// The additional columns of other metrics: metric, column and label of each.
     pub(crate) fn also_columns(&self) -> impl Iterator<Item = (Metric, usize, String)> {
         let metric = self.file.metric.to_string();
         self.file.also.iter().flat_map(move |&also| {
             let metric = metric.clone();
             self.columns.iter().enumerate().map(move |(c, column)| {
-                // A table of one column has the metric's name for a label.
+                // A table with a single column is labeled with the metric's name.
                 let label = if column.label == metric {
                     also.to_string()
                 } else {
@@ -266,7 +266,7 @@ impl Sweep {
     }
 }
 
-/// What is wrong with a TOML file, with the line.
+/// The error in a TOML file, with its line.
 fn one_sentence(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
     let place = line.map_or(String::new(), |line| format!("line {line}: "));
@@ -287,7 +287,7 @@ mod tests {
         let rows = "rows = [{ label = \"a\" }, { label = \"b\" }]\n";
         for (text, about) in [
             ("", "needs rows"),
-            ("rows = [{ label = \"a\" }, { label = \"a\" }]", "twice"),
+            ("rows = [{ label = \"a\" }, { label = \"a\" }]", "duplicated"),
             ("rows = [{ label = \"a\", sett = {} }]", "sett"),
             (&format!("{rows}baseline = \"c\""), "baseline"),
             (&format!("{rows}seeds = [1, 1]"), "seed 1"),
@@ -295,8 +295,8 @@ mod tests {
             (&format!("{rows}published = {{ c = {{ accuracy = 1.0 }} }}"), "published"),
             (&format!("{rows}published = {{ a = {{ x = 1.0 }} }}"), "column \"x\""),
             ("rows = [{ label = \"a\", only = [\"z\"] }]", "\"z\""),
-            (&format!("{rows}also = [\"loss\"]"), "the other way"),
-            (&format!("{rows}losses = true"), "with seeds"),
+            (&format!("{rows}also = [\"loss\"]"), "means the opposite"),
+            (&format!("{rows}losses = true"), "need seeds"),
             (
                 &format!("{rows}audit = {{ attacks = [\"membership\"], texts = 3 }}"),
                 "audit.texts is for extraction",

@@ -2,8 +2,8 @@
 
 use crate::table::{Cell, LEVEL, Row, Table};
 
-/// A cell's numbers: `mean ± error`, a star where it beats the baseline, a dagger where runs
-/// failed, and in brackets what was published.
+/// A cell's numbers: `mean ± error`, a star if it beats the baseline, a dagger if runs failed, and
+/// the published figure in brackets.
 fn numbers(cell: Option<&Cell>) -> String {
     let Some(cell) = cell else { return String::new() };
     let digits = cell.decimals;
@@ -28,7 +28,7 @@ fn is_best(cell: Option<&Cell>) -> bool {
     cell.is_some_and(|cell| cell.best)
 }
 
-/// Labels and cells, each cell by a rule of its own.
+/// Labels and cells, with a formatter per cell.
 fn grid(table: &Table, show: impl Fn(Option<&Cell>) -> String) -> Vec<Vec<String>> {
     let line = |row: &Row| {
         std::iter::once(row.label.clone())
@@ -38,7 +38,7 @@ fn grid(table: &Table, show: impl Fn(Option<&Cell>) -> String) -> Vec<Vec<String
     table.rows.iter().map(line).collect()
 }
 
-/// For people: columns as wide as they must be, a point before the best of each.
+/// Plain text: aligned columns, with a bullet before the best cell of each column.
 pub fn text(table: &Table) -> String {
     let show = |cell: Option<&Cell>| {
         format!("{}{}{}", if is_best(cell) { "• " } else { "" }, numbers(cell), published(cell))
@@ -69,10 +69,10 @@ pub fn text(table: &Table) -> String {
     out
 }
 
-/// For documents: the best of each column is bold.
+/// Markdown: the best cell of each column is bold.
 pub fn markdown(table: &Table) -> String {
     let bold = |cell: Option<&Cell>| if is_best(cell) { "**" } else { "" };
-    // A bare star would be mark-up.
+    // A bare star would be markup.
     let show = |cell: Option<&Cell>| {
         format!("{0}{1}{0}{2}", bold(cell), numbers(cell).replace('*', "\\*"), published(cell))
     };
@@ -93,7 +93,7 @@ pub fn markdown(table: &Table) -> String {
     out
 }
 
-/// For papers, without any package.
+/// LaTeX, without any package.
 pub fn latex(table: &Table) -> String {
     let show = |cell: Option<&Cell>| {
         let numbers = escape(&numbers(cell));
@@ -125,7 +125,7 @@ pub fn latex(table: &Table) -> String {
     out
 }
 
-/// Text that LaTeX shows as it is.
+/// Escapes text for LaTeX.
 pub fn escape(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -152,7 +152,7 @@ pub fn escape(text: &str) -> String {
         .collect()
 }
 
-/// For programs: a line for each cell, with every number in full.
+/// CSV: one line per cell, with every number in full.
 pub fn csv(table: &Table) -> String {
     let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     let mut out =

@@ -4,8 +4,8 @@ use crate::file::Line;
 use std::collections::BTreeMap;
 use toml::{Spanned, Value};
 
-/// Rows and columns of a grid: ε, or else the first key, goes across, and every combination of the
-/// others down.
+/// Rows and columns of a grid: ε, or else the first key, becomes the columns; every combination of
+/// the others becomes a row.
 pub fn spread(
     grid: BTreeMap<Spanned<String>, Vec<Value>>,
 ) -> Result<(Vec<Line>, Vec<Line>), String> {
@@ -41,7 +41,7 @@ fn combinations(keys: &[(String, Vec<Value>)]) -> Vec<Line> {
     lines
 }
 
-/// A value as a label: text says by itself what it is, a number needs its key.
+/// A value as a label: text speaks for itself, a number needs its key.
 fn name(key: &str, value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

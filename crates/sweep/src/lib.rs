@@ -22,8 +22,8 @@
 //! # Ok::<(), undertone_sweep::Error>(())
 //! ```
 //!
-//! A sweep that is broken off goes on where it was: finished runs are kept, and a run under way is
-//! resumed from its checkpoint.
+//! An interrupted sweep continues where it stopped: finished runs are kept, and an unfinished run
+//! is resumed from its checkpoint.
 
 mod audit;
 mod cells;
@@ -87,7 +87,7 @@ impl std::str::FromStr for Share {
     }
 }
 
-/// A sweep whose every cell has a checked plan, and the folder that keeps it.
+/// A sweep with a checked plan for every cell, and its folder.
 #[derive(Debug)]
 pub struct Prepared {
     sweep: Sweep,
@@ -97,8 +97,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Makes and checks every cell's plan; `changes` are `key=value` for all of them. Nothing is
-    /// written.
+    /// Makes and checks every cell's plan; `changes` (`key=value`) apply to all of them. Writes
+    /// nothing.
     pub fn new(sweep: Sweep, folder: PathBuf, changes: &[String]) -> Result<Self> {
         let mut subsets = Subsets::new(folder.join("data"));
         let cells = Cells::new(&sweep, changes, &mut subsets)?;
@@ -110,9 +110,8 @@ impl Prepared {
         &self.cells.runs
     }
 
-    /// Does all runs that are not finished yet, and leaves the table in the folder as `table.txt`,
-    /// `.md`, `.tex` and `.csv` and as `plot.svg`, and the losses as `losses.svg` where the sweep
-    /// asks for them. Runs that fail are named in the table.
+    /// Completes all unfinished runs and writes the table as `table.txt`, `.md`, `.tex`, `.csv` and
+    /// `plot.svg`, and the losses as `losses.svg` if requested. The table names runs that failed.
     pub fn run(&self, launch: &Launch) -> Result<Table> {
         let children = self.children(launch)?;
         let _lock = self.hold(&children.folder, true)?;
@@ -121,8 +120,8 @@ impl Prepared {
         self.tabulate(&results, &children)
     }
 
-    /// Does the runs of one share that are not finished yet; the names of those that failed, and
-    /// why. Several machines may do their shares at the same time.
+    /// Completes the unfinished runs of one share; returns the names of those that failed, and why.
+    /// Several machines can work on their shares at the same time.
     pub fn run_share(&self, launch: &Launch, share: Share) -> Result<Vec<(String, String)>> {
         let children = self.children(launch)?;
         let _lock = self.hold(&children.folder, false)?;
@@ -135,7 +134,7 @@ impl Prepared {
         Ok(failed.collect())
     }
 
-    /// Makes the table, and its files, of the runs that are finished. Others are named in it.
+    /// Writes the table of the finished runs; it names the others.
     pub fn gather(&self, launch: &Launch) -> Result<Table> {
         let children = self.children(launch)?;
         let _lock = self.hold(&children.folder, false)?;
@@ -143,7 +142,7 @@ impl Prepared {
         self.tabulate(&results, &children)
     }
 
-    /// The runs of a share: every `of`-th, so that long and short ones are mixed.
+    /// The runs of a share: every `of`-th run, so that long and short ones are mixed.
     pub fn share(&self, share: Share) -> Vec<&Run> {
         self.cells.runs.iter().skip(share.index).step_by(share.of).collect()
     }
@@ -180,8 +179,8 @@ impl Prepared {
         Ok(table)
     }
 
-    /// Makes the sweep's folder with the one of its runs, and keeps other sweeps out of it until
-    /// the result is dropped: all others, or all but those that do a share of this one.
+    /// Creates the folder of the sweep and locks it until the result is dropped: exclusively, or
+    /// shared with other shares of this sweep.
     fn hold(&self, runs: &Path, alone: bool) -> Result<std::fs::File> {
         if !state::is_of_sweep(&self.folder) {
             undertone_run::check_new_folder(&self.folder)
@@ -192,7 +191,7 @@ impl Prepared {
         lock.ok_or_else(|| Error::InUse { folder: self.folder.clone() })
     }
 
-    /// A private run's ledger says what was released: it is not thrown away for a sweep that has
+    /// A private run's ledger records what was released, so it is kept even if the sweep has
     /// changed.
     fn refuse_to_overwrite(&self, runs: &Path) -> Result<()> {
         for run in &self.cells.runs {
@@ -217,7 +216,7 @@ impl Prepared {
     }
 }
 
-/// Writes a whole file, atomically.
+/// Writes a file atomically.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let written = undertone_run::write_atomically(path, |out| out.write_all(text.as_bytes()));
     written.map_err(|e| Error::write(path, e))

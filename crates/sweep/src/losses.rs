@@ -7,11 +7,11 @@ use std::path::Path;
 use undertone_report::plot;
 use undertone_run::{RunPaths, read_metrics};
 
-/// Points of a curve: losses of single batches leap about.
+/// Number of points of a curve: the losses of single batches are too noisy.
 const POINTS: usize = 60;
 
-/// Draws the loss of each cell over the steps, the mean over its seeds, in windows of steps. Runs
-/// that have failed are left out.
+/// Plots the mean loss of each cell over its seeds, averaged over windows of steps. Failed runs are
+/// left out.
 pub fn draw(path: &Path, sweep: &Sweep, cells: &Cells, runs: &Path) -> Result<()> {
     let mut curves = Vec::new();
     for (row, of_row) in sweep.rows.iter().zip(&cells.of) {

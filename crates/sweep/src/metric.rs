@@ -1,4 +1,4 @@
-//! What a table shows of each run.
+//! The metrics that a table can show.
 
 use crate::audit::{self, Attack};
 use crate::runner::Finished;
@@ -48,12 +48,12 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Whether more of it is better.
+    /// Whether larger is better.
     pub fn higher_is_better(self) -> bool {
         matches!(self, Self::Accuracy | Self::BestAccuracy | Self::AccuracyWithNoise | Self::F1)
     }
 
-    /// Digits behind the point that say something.
+    /// Number of meaningful decimal places.
     pub fn decimals(self) -> usize {
         match self {
             Self::Loss | Self::NameReciprocalRank => 4,
@@ -63,7 +63,7 @@ impl Metric {
         }
     }
 
-    /// The attack that it is a figure of.
+    /// The attack that measures it.
     pub fn attack(self) -> Option<Attack> {
         match self {
             Self::ExtractionPrecision | Self::ExtractionRecall => Some(Attack::Extraction),
@@ -98,8 +98,8 @@ impl Metric {
                 Some(Metrics::Language(found)) => found.perplexity,
                 _ => return None,
             },
-            // From the speed: the seconds of a run that was resumed are those since then. Of
-            // authors it is not known how many examples they have.
+            // Computed from the throughput, because the seconds of a resumed run count from its
+            // resumption. With authors, the number of examples is unknown.
             Self::MinutesPerEpoch if summary.plan.data.author.is_none() => {
                 summary.resolved.units as f64 / summary.throughput?.examples_per_second / 60.0
             }
@@ -122,7 +122,7 @@ impl Metric {
         found.is_finite().then_some(found)
     }
 
-    /// Whether it can only be measured on a validation file.
+    /// Whether it needs a validation file.
     pub fn needs_validation(self) -> bool {
         let of_training = matches!(
             self,

@@ -1,4 +1,4 @@
-//! What must be known to read a table: above all, whether its runs are private.
+//! Notes that a table needs, above all whether its runs are private.
 
 use crate::cells::Cells;
 use crate::file::{Line, Sweep};
@@ -18,8 +18,8 @@ pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
     if sweep.file.metric == Metric::BestAccuracy || sweep.file.also.contains(&Metric::BestAccuracy)
     {
         notes.push(
-            "The best epoch was chosen by the validation file: where that is private, choosing is \
-             a release which no ledger holds."
+            "The best epoch was chosen on the validation file: if that file is private, the choice \
+             is a release that no ledger covers."
                 .into(),
         );
     }
@@ -27,8 +27,8 @@ pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
         let trials = audit.trials.unwrap_or(1);
         let trials = if trials == 1 { "one trial".into() } else { format!("{trials} trials") };
         notes.push(format!(
-            "Attacks on each run: {trials}, of which the figure is the mean. Less is better; what \
-             the pretrained model knows already does not count."
+            "Attacks on each run: {trials}; the figure is their mean. Lower is better; what the \
+             pretrained model already knows does not count."
         ));
     }
     let rows = |count: Option<usize>| count.map(|count| format!("{count} rows"));
@@ -58,12 +58,12 @@ pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
         notes.push(format!("In brackets: as published{source}."));
     }
     if cells_shown().any(|cell| cell.finished().0 < cell.finished().1) {
-        notes.push("† some runs failed, and the mean is that of the others.".into());
+        notes.push("† some runs failed; the mean is over the others.".into());
     }
     notes
 }
 
-/// That files were not used as a whole.
+/// Notes on subsets of the data files.
 fn part(
     done: &str,
     file: &str,
@@ -84,7 +84,7 @@ fn part(
     })
 }
 
-/// Whether what the runs released is covered by a guarantee.
+/// Notes on whether a guarantee covers the releases of the runs.
 fn about_privacy(cells: &Cells) -> Vec<String> {
     let plans = || cells.runs.iter().map(|run| &run.plan);
     let noised = |plan: &&Plan| plan.is_private();
@@ -97,15 +97,14 @@ fn about_privacy(cells: &Cells) -> Vec<String> {
     let private = private.count();
     if seeded > 0 {
         notes.push(
-            "Not private: the seeds are known, and whoever knows a seed can take the noise off \
-             again."
+            "Not private: the seeds are known, and anyone who knows a seed can subtract the noise."
                 .into(),
         );
     }
     if published > 0 {
         notes.push(format!(
-            "{published} of {} runs follow a method as published, whose own count of ε does not \
-             hold (mode = \"paper\").",
+            "{published} of {} runs follow a method as published, whose claimed ε does not hold \
+             (mode = \"paper\").",
             cells.runs.len()
         ));
     }

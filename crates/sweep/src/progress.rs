@@ -1,4 +1,4 @@
-//! How far a sweep is: bars on a terminal, a line for each run elsewhere.
+//! Progress of a sweep: bars on a terminal, otherwise one line per run.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -6,14 +6,14 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use undertone_run::printable_line;
 
-/// One view for all runs.
+/// The view of all runs.
 pub struct Progress {
     bars: Option<(MultiProgress, ProgressBar)>,
     all: usize,
     done: Mutex<usize>,
 }
 
-/// The part of the view that belongs to a run under way.
+/// The part of the view that shows one run.
 pub struct Job<'a> {
     progress: &'a Progress,
     bar: Option<ProgressBar>,
@@ -26,7 +26,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 impl Progress {
-    /// A view of `all` runs, of which none has begun.
+    /// A view of `all` runs, none of which has started.
     pub fn new(all: usize) -> Self {
         let bars = std::io::stderr().is_terminal().then(|| {
             let bars = MultiProgress::new();
@@ -38,7 +38,7 @@ impl Progress {
         Self { bars, all, done: Mutex::new(0) }
     }
 
-    /// Shows that a run has begun.
+    /// Shows that a run has started.
     pub fn begin(&self, name: &str) -> Job<'_> {
         let bar = self.bars.as_ref().map(|(bars, whole)| {
             let bar = bars.insert_before(whole, ProgressBar::new_spinner());
@@ -50,7 +50,7 @@ impl Progress {
         Job { progress: self, bar, name: name.to_owned(), start: Instant::now() }
     }
 
-    /// Nothing is shown any more.
+    /// Removes the view.
     pub fn end(&self) {
         if let Some((bars, whole)) = &self.bars {
             whole.finish_and_clear();
@@ -60,14 +60,14 @@ impl Progress {
 }
 
 impl Job<'_> {
-    /// What the run says of itself.
+    /// Shows a progress message of the run.
     pub fn tell(&self, line: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(printable_line(&format!("{}: {line}", self.name)).into_owned());
         }
     }
 
-    /// The run has ended like this.
+    /// Shows how the run ended.
     pub fn end(self, outcome: &str) {
         let mut done = self.progress.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *done += 1;
@@ -88,7 +88,7 @@ impl Job<'_> {
     }
 }
 
-/// Tells something on standard error; that nobody may be reading stops nothing.
+/// Prints a line to standard error and ignores a closed pipe.
 fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable_line(line));
 }

@@ -1,4 +1,4 @@
-//! All runs of a sweep, several at a time where there is room.
+//! Runs all runs of a sweep, several at a time if memory allows.
 
 use crate::cells::Run;
 use crate::child::Children;
@@ -7,33 +7,33 @@ use crate::progress::Progress;
 use std::sync::{Condvar, Mutex, PoisonError};
 use undertone_run::{Audit, Summary};
 
-/// What a run came to, or why it came to nothing.
+/// The outcome of a run, or why it failed.
 pub type Outcome = Result<Finished, String>;
 
 /// A finished run.
 #[derive(Clone, Debug)]
 pub struct Finished {
     pub summary: Box<Summary>,
-    /// What attacks on it found, if the sweep makes any.
+    /// Results of the attacks, if the sweep has any.
     pub audit: Option<Audit>,
 }
 
-/// What the workers know of each other.
+/// State shared by the workers.
 struct Room {
     state: Mutex<Shared>,
     ended: Condvar,
-    /// Whether runs take this machine's memory.
+    /// Whether the runs use this machine's memory.
     here: bool,
 }
 
 struct Shared {
     next: usize,
     active: usize,
-    /// The most memory that any finished run had, in bytes.
+    /// Largest peak memory of a finished run, in bytes.
     largest: u64,
 }
 
-/// Does all runs, as many at a time as the launch says, in their order; what each came to.
+/// Runs all runs in order, with the launch's concurrency, and returns their outcomes.
 pub fn run_all(runs: &[&Run], children: &Children, metric: Metric) -> Vec<Outcome> {
     let room = Room {
         state: Mutex::new(Shared { next: 0, active: 0, largest: 0 }),
@@ -76,8 +76,8 @@ fn outcome(result: &Outcome, metric: Metric) -> String {
 }
 
 impl Room {
-    /// The next run, once there is memory for one as large as the largest so far; one run may
-    /// always go.
+    /// The next run, once there is enough memory for one as large as the largest so far. One run
+    /// may always start.
     fn take(&self, all: usize) -> Option<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let too_large = |largest| available_memory().is_some_and(|free| free < largest);
@@ -100,7 +100,7 @@ impl Room {
     }
 }
 
-/// Memory that could be had, where the system tells (Linux).
+/// Available memory, on Linux.
 fn available_memory() -> Option<u64> {
     let told = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = told.lines().find(|line| line.starts_with("MemAvailable:"))?;

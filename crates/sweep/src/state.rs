@@ -1,4 +1,4 @@
-//! What is left of a run by earlier sweeps.
+//! The state in which earlier sweeps left a run.
 
 use crate::cells::Run;
 use std::fs::{File, OpenOptions};
@@ -10,25 +10,24 @@ use undertone_run::{FinishedRun, RunPaths, Summary};
 /// The file that a sweep keeps locked.
 const LOCK: &str = "sweep.lock";
 
-/// What a run's folder holds.
+/// The content of a run's folder.
 #[derive(Debug)]
 pub enum State {
-    /// Nothing to go on from.
+    /// Nothing to resume.
     New,
-    /// The run, broken off.
+    /// An interrupted run.
     Begun,
     /// The run, finished: its summary.
     Finished(Box<Summary>),
-    /// A run of another plan, which had a seed: nothing is lost with it.
+    /// A seeded run of another plan, which can be replaced.
     Stale,
-    /// A run of another plan without a seed. Its ledger says what was released, and is nothing to
-    /// throw away.
+    /// A run of another plan without a seed. Its ledger records what was released and must be kept.
     Precious,
-    /// A finished run whose files contradict each other: in which way.
+    /// A finished run with contradictory files, and the contradiction.
     Contradictory(String),
 }
 
-/// Looks into a run's folder.
+/// Determines the state of a run's folder.
 pub fn look(folder: &Path, run: &Run) -> State {
     let paths = RunPaths::new(folder);
     let plan = paths.plan();
@@ -37,7 +36,7 @@ pub fn look(folder: &Path, run: &Run) -> State {
     }
     let there = Plan::read(&plan, &[]).ok();
     if there.as_ref() != Some(&run.plan) {
-        // What cannot be read may have been anything.
+        // An unreadable folder could have been anything.
         let seeded = there.is_some_and(|plan| plan.training.seed.is_some() || !plan.is_private());
         return if seeded { State::Stale } else { State::Precious };
     }
@@ -50,8 +49,8 @@ pub fn look(folder: &Path, run: &Run) -> State {
     }
 }
 
-/// Waits for a run that was left behind by a sweep that was killed: it ends as soon as it notices.
-/// Whether it did.
+/// Waits for a run left behind by a killed sweep, which ends as soon as it notices. Returns whether
+/// it ended.
 pub fn wait_until_free(folder: &Path) -> bool {
     const PATIENCE: Duration = Duration::from_secs(30);
     let Ok(lock) = OpenOptions::new().write(true).open(RunPaths::new(folder).lock()) else {
@@ -72,7 +71,7 @@ pub fn is_of_sweep(folder: &Path) -> bool {
     folder.join(LOCK).exists()
 }
 
-/// Holds a sweep's folder until it is dropped: alone, or beside others that do their share of it.
+/// Locks a sweep's folder until dropped: exclusively, or shared with other shares of the sweep.
 pub fn hold(folder: &Path, alone: bool) -> std::io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     let lock = options.create(true).truncate(false).read(true).write(true);

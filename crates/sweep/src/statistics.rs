@@ -1,6 +1,6 @@
 //! Means over seeds, and whether a difference is more than chance.
 
-/// The mean; none of nothing.
+/// The mean; `None` for an empty list.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -23,7 +23,7 @@ pub fn standard_error(values: &[f64]) -> Option<f64> {
 pub fn paired_p_value(differences: &[f64]) -> Option<f64> {
     let error = standard_error(differences)?;
     let centre = mean(differences)?;
-    // Differences that are alike but for rounding.
+    // Differences that are equal up to rounding.
     if error <= 1e-12 * differences.iter().map(|d| d.abs()).fold(0.0, f64::max) {
         return None;
     }
@@ -36,7 +36,7 @@ pub fn upper_tail(t: f64, degrees: f64) -> f64 {
     if t >= 0.0 { beyond } else { 1.0 - beyond }
 }
 
-/// The regularised incomplete beta function, by its continued fraction on the side where it
+/// The regularized incomplete beta function, by its continued fraction on the side where it
 /// converges fast.
 fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {

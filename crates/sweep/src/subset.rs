@@ -1,5 +1,5 @@
-//! Parts of data files, so that a sweep can be made small: rows chosen by a hash of the row, the
-//! same for every cell.
+//! Subsets of data files, for small sweeps: rows chosen by a hash of the row, the same for every
+//! cell.
 //!
 //! # Statement
 //!
@@ -23,10 +23,10 @@ use undertone_run::DataSection;
 /// Separates this use of the hash from others.
 const KEY: &[u8] = b"undertone sweep rows 1";
 
-/// How much of a file is taken.
+/// The size of a subset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// Rows whose hash is below it.
+    /// The rows with a hash below this share.
     Share(f64),
     /// This number of rows, those with the smallest hashes.
     Rows(usize),
@@ -47,7 +47,7 @@ impl Amount {
     }
 }
 
-/// The parts that a sweep asks for.
+/// The requested subsets of a sweep.
 #[derive(Debug)]
 pub struct Subsets {
     folder: PathBuf,
@@ -62,7 +62,7 @@ struct Part {
     amount: Amount,
     end: End,
     target: PathBuf,
-    /// What the training rows take of the same file, from its other end.
+    /// The rows that the training subset takes from the other end of the same file.
     beside: Option<Amount>,
 }
 
@@ -74,17 +74,17 @@ enum End {
 }
 
 impl Subsets {
-    /// To be kept in this folder.
+    /// The folder for the subsets.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, parts: Vec::new() }
     }
 
-    /// The file that a training file is a part of, or itself.
+    /// The full file of a training subset, or the file itself.
     pub fn whole<'a>(&'a self, file: &'a Path) -> &'a Path {
         self.parts.iter().find(|part| part.target == file).map_or(file, |part| &part.file)
     }
 
-    /// Replaces files by parts of them. Where training and validation are one file, their rows
+    /// Replaces files by their subsets. If training and validation use the same file, their rows
     /// differ.
     pub fn replace(
         &mut self,
@@ -119,7 +119,8 @@ impl Subsets {
         let compressed = file
             .extension()
             .is_some_and(|end| ["gz", "zst"].iter().any(|known| end.eq_ignore_ascii_case(known)));
-        let several = file.is_dir() || (!file.exists() && file.to_string_lossy().contains('*'));
+        let several =
+            file.is_dir() || (!file.exists() && file.to_string_lossy().contains(['*', '?', '[']));
         if !text || compressed || several {
             return Err(format!(
                 "{}: share, examples and validation_examples are for .tsv, .csv and .jsonl files",
@@ -143,7 +144,7 @@ impl Subsets {
             Some(same) if *same == part => {}
             Some(other) => {
                 return Err(format!(
-                    "the names of {} and {} are too alike",
+                    "the names of {} and {} are too similar",
                     file.display(),
                     other.file.display()
                 ));
@@ -153,7 +154,7 @@ impl Subsets {
         Ok(target)
     }
 
-    /// Writes the parts that are not there yet, or not as they should be.
+    /// Writes subsets that are missing or outdated.
     pub fn write(&self) -> Result<()> {
         for part in &self.parts {
             let text = std::fs::read_to_string(&part.file)
@@ -164,7 +165,7 @@ impl Subsets {
                 continue;
             }
             std::fs::create_dir_all(&self.folder).map_err(|e| Error::write(&self.folder, e))?;
-            // Others that do their share of the sweep may write the same file at the same time.
+            // Processes with other shares of the sweep may write the same file at the same time.
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             let now = now.map_or(0, |now| now.as_nanos());
             let own = part.target.with_extension(format!("{}-{now}", std::process::id()));
@@ -177,7 +178,7 @@ impl Subsets {
 
 fn choose(text: &str, part: &Part) -> Result<String, String> {
     if part.format == Format::Jsonl && text.trim_start_matches('\u{feff}').trim().starts_with('[') {
-        return Err("is a JSON array; a part of a file is for JSON Lines".to_owned());
+        return Err("is a JSON array; subsets need JSON Lines".to_owned());
     }
     let mut rows = records(text, matches!(part.format, Format::Csv | Format::QuotedTsv));
     let header = if part.format == Format::Jsonl || rows.is_empty() { "" } else { rows.remove(0) };
@@ -198,8 +199,8 @@ fn choose(text: &str, part: &Part) -> Result<String, String> {
     Ok(chosen)
 }
 
-/// The number of rows that is asked for, from one end of the order by hash, without the rows that
-/// another part takes from the other end.
+/// The requested number of rows from one end of the order by hash, without the rows that the other
+/// subset takes from the other end.
 fn smallest(rows: &[&str], count: usize, part: &Part) -> Result<Vec<usize>, String> {
     let mut order: Vec<(u64, usize)> = (0..rows.len()).map(|i| (hash(rows[i]), i)).collect();
     order.sort_unstable();
@@ -234,7 +235,7 @@ fn hash(row: &str) -> u64 {
     hash.finalize().iter().take(8).fold(0, |bits, &byte| bits << 8 | u64::from(byte))
 }
 
-/// The rows as they stand. A line break between quotes does not end a row of CSV.
+/// The raw rows. A line break between quotes does not end a row of CSV.
 fn records(text: &str, quotes: bool) -> Vec<&str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (mut rows, mut start, mut quoted) = (Vec::new(), 0, false);

@@ -7,22 +7,22 @@ use crate::runner::Outcome;
 use crate::statistics::{mean, paired_p_value, standard_error};
 use serde::Serialize;
 
-/// Below this a difference counts as more than chance.
+/// Significance level.
 pub const LEVEL: f64 = 0.05;
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// What the numbers are.
     pub metric: String,
     /// Whether more is better.
     pub higher_is_better: bool,
-    /// The row that the others are tested against.
+    /// The row that the others are compared with.
     pub baseline: Option<String>,
     /// Labels of the columns, in their order.
     pub columns: Vec<String>,
     pub rows: Vec<Row>,
-    /// What must be known to read it.
+    /// Notes below the table.
     pub notes: Vec<String>,
     /// Runs that failed, each with the reason.
     pub failures: Vec<(String, String)>,
@@ -32,41 +32,41 @@ pub struct Table {
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub label: String,
-    /// Whether it takes no part in what is best.
+    /// Whether it is left out of comparisons.
     pub reference: bool,
-    /// By column; none where the row does not have the column.
+    /// Cells by column; `None` where the row skips a column.
     pub cells: Vec<Option<Cell>>,
 }
 
 /// A cell of the table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
-    /// What the runs found, in the order of the seeds; none where a run failed.
+    /// Values in the order of the seeds; `None` where a run failed.
     pub values: Vec<Option<f64>>,
     /// The mean over the seeds that finished.
     pub mean: Option<f64>,
     /// The standard error of the mean, of two or more.
     pub standard_error: Option<f64>,
-    /// Whether no other mean of the column is better.
+    /// Whether it is the best mean of its column.
     pub best: bool,
-    /// Of the paired one-tailed test that it is better than the baseline.
+    /// p-value of the paired one-tailed test against the baseline.
     pub p_value: Option<f64>,
     /// The published figure, in the unit of the table.
     pub published: Option<f64>,
-    /// Digits behind the point that are shown.
+    /// Number of decimal places shown.
     #[serde(skip)]
     pub decimals: usize,
 }
 
 impl Cell {
-    /// Runs that finished, and all.
+    /// Number of finished runs, and of all runs.
     pub fn finished(&self) -> (usize, usize) {
         (self.values.iter().flatten().count(), self.values.len())
     }
 }
 
 impl Table {
-    /// From what the runs came to.
+    /// Makes the table from the outcomes of the runs.
     pub fn new(sweep: &Sweep, cells: &Cells, results: &[Outcome]) -> Self {
         let metric = sweep.file.metric;
         let figure = |run: &usize| results[*run].as_ref().ok().and_then(|run| metric.of(run));
@@ -107,7 +107,7 @@ impl Table {
         table
     }
 
-    /// Finds the best of each column, and tests the others against the baseline.
+    /// Finds the best cell of each column, and tests the others against the baseline.
     fn compare(&mut self) {
         let sign = if self.higher_is_better { 1.0 } else { -1.0 };
         let baseline = self.rows.iter().position(|row| Some(&row.label) == self.baseline.as_ref());

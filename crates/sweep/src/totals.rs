@@ -1,4 +1,4 @@
-//! What all private runs of a sweep on the same training data cost together.
+//! The joint cost of all private runs of a sweep on the same training data.
 
 use crate::cells::{Cells, Run};
 use crate::subset::Subsets;
@@ -10,8 +10,8 @@ use undertone_run::{Cost, RunFile, RunPaths, cost_together};
 /// A run's plan with its ledger.
 type Spent = (RunFile, Ledger);
 
-/// One sentence for each training file that several private runs were trained on. Runs that failed
-/// have released something too.
+/// One sentence per training file that several private runs used. Failed runs have released
+/// something too.
 pub fn totals(cells: &Cells, subsets: &Subsets, folder: &Path) -> Vec<String> {
     let mut files: BTreeMap<&Path, Vec<Spent>> = BTreeMap::new();
     let mut unreadable = Vec::new();
@@ -49,8 +49,8 @@ fn sentence(file: &Path, runs: &[Spent]) -> String {
     let count = runs.len();
     match cost_together(&costs, delta) {
         Ok(total) => format!(
-            "The {count} private runs on {} have together {total}: more than each alone. This \
-             counts if the best of them is chosen, too.",
+            "The {count} private runs on {} have together {total}: more than each alone. This also \
+             applies if only the best of them is kept.",
             file.display()
         ),
         Err(e) => format!(

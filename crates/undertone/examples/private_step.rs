@@ -6,12 +6,12 @@
 use std::path::PathBuf;
 use undertone::data::{Batch, Example, PoissonSampler, Target, micro_batches};
 use undertone::gradient::Clip;
-use undertone::method::central::{AllocationMethod, DpSgd};
+use undertone::method::central::DpSgd;
 use undertone::model::TaskHead;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::noise::{Noise, Secret, purpose};
-use undertone::train::optimiser::Settings;
-use undertone::train::{Learner, Protection, Step};
+use undertone::step::optimizer::Settings;
+use undertone::step::{AllocationMethod, Cost, Learner, Protection, RunLedger, StepSettings};
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Accountant, Adjacency, Event, Mode, Part, Threat, Unit};
@@ -64,10 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut learner = Learner::new(model, Settings::default(), Some(protection));
 
     // The first line of the ledger: what the guarantee is about, and the costliest release.
-    let event = |noise_multiplier: f64| Event::PoissonGaussian {
-        noise_multiplier,
-        sampling_rate: SAMPLING_RATE,
-    };
+    let event = Event::PoissonGaussian { noise_multiplier: sigma, sampling_rate: SAMPLING_RATE };
     let terms = Terms {
         id: String::new(),
         run: None,
@@ -79,31 +76,38 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             format!("the number of examples ({EXAMPLES}) is public"),
             "rounding of f32 arithmetic reveals nothing".to_owned(),
         ],
-        announced: vec![Part { event: event(sigma), count: 1 }],
+        announced: vec![Part { event, count: 1 }],
     };
-    let mut ledger = Ledger::create(&path, terms)?;
+    let mut ledger = RunLedger::alone(Ledger::create(&path, terms)?, &path, DELTA);
 
     for number in 0..STEPS {
+        let step = learner.begin_step(StepSettings {
+            number,
+            noise_multiplier: sigma,
+            // The expected batch size, since the actual one is private.
+            divisor: SAMPLING_RATE * EXAMPLES as f64,
+            learning_rate: 1e-3,
+        })?;
         // The batch size is random and private. An empty batch is a step too.
         let sample = sampler.step(number);
         let mut sum = learner.empty_sum();
         for indices in micro_batches(&sample, &examples, 32, 1024) {
             let batch = Batch::pack(indices.iter().map(|&i| &examples[i]));
             // Losses are computed without noise: they are private, and not shown.
-            let _losses = learner.accumulate(&batch, None, &mut sum)?;
+            let _losses = learner.accumulate(&step, &batch, None, &mut sum)?;
         }
-        // Record first, then release: a crash in between wastes budget and hides nothing.
-        let noise_multiplier = learner.effective_noise_multiplier(&sum, sigma)?;
-        ledger.append(event(noise_multiplier), 1)?;
-        // Divided by the expected batch size, since the actual one is private.
-        let divisor = SAMPLING_RATE * EXAMPLES as f64;
-        learner.update(sum, &Step { number, noise_multiplier, divisor, learning_rate: 1e-3 })?;
+        // Record first, then release: a crash in between wastes budget and hides nothing. A
+        // release takes what recording returns, and checks its noise against it.
+        let recorded = ledger.record(number, event, 1)?;
+        learner.release(sum, step, Cost::Recorded(recorded))?;
     }
 
     println!(
         "{STEPS} steps of DP-SGD with noise multiplier {sigma:.4}; ledger: {}",
         path.display()
     );
-    println!("{}", ledger.guarantee(DELTA)?);
+    if let Some(guarantee) = ledger.guarantee()? {
+        println!("{guarantee}");
+    }
     Ok(())
 }

@@ -5,7 +5,7 @@
 //!         [--layers 0,1] [--with ia3|rslora|dora|embeddings]
 
 use std::path::Path;
-use undertone::model::folder::{LoadOptions, Random, load};
+use undertone::model::folder::{BaseModel, LoadOptions, Random, load};
 use undertone::model::tuning::{Ia3Settings, LoraSettings, Tuning, save_adapter};
 use undertone::tensor::Matrix;
 
@@ -48,6 +48,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         values.iter_mut().zip(noise).for_each(|(value, noise)| *value += noise);
         parameter.value = Matrix::from_vec(rows, columns, values);
     }
-    save_adapter(&model, Path::new(value("--out")?), folder)?;
+    save_adapter(&model, Path::new(value("--out")?), &BaseModel::named(folder))?;
     Ok(())
 }

@@ -1,49 +1,57 @@
-//! Why a run did not begin, go on or end, in one sentence each that says what to do.
+//! Errors of planning and training. Each message is one sentence that says what to do.
 
 use std::path::Path;
 
-/// Why a run did not begin, go on or end.
+/// The reason why a run did not start, continue or finish.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The run file or the run folder.
+    /// An error in the run file or the run folder.
     #[error(transparent)]
     Run(#[from] undertone_run::Error),
-    /// Trainable parameters got no gradient: a layer is not connected, and the run would be worth
-    /// nothing.
+    /// Trainable parameters got no gradient: a layer is not connected to the loss, so the run would
+    /// be useless.
     #[error(
-        "these parameters get no gradient in the first steps: {0}; the model cannot be trained in \
-         this way (a learning rate that is far too large does this too)"
+        "these parameters get no gradient in the first steps: {0}; training cannot change them (a \
+         learning rate that is far too high has the same effect)"
     )]
     NotMoved(String),
-    /// A parameter has values that are not finite: the model is worth nothing.
+    /// A parameter has non-finite values, so the model is useless.
     #[error(
-        "{0} is no longer finite, and the model is not saved: lower the learning rate, of the \
-         adaptation too if there is one"
+        "{0} is no longer finite, so the model was not saved: lower the learning rate (and that of \
+         the adaptation, if any)"
     )]
     NotFinite(String),
-    /// The run was asked to stop. It has a checkpoint, and can be resumed.
+    /// The run was asked to stop. It has a checkpoint and can be resumed.
     #[error("the run was stopped after step {step} of {steps}")]
     Stopped { step: u64, steps: u64 },
-    /// No secret for the noise.
-    #[error("the system gives no random numbers ({0}), without which no private run can begin")]
+    /// The disk of the run folder is full. Once there is space, the run can be resumed.
+    #[error("{source}: the disk is full, and the run needs about {megabytes} MB")]
+    FullDisk {
+        /// The write that failed.
+        source: Box<Self>,
+        /// Free space that the rest of the run needs at most.
+        megabytes: u64,
+    },
+    /// The system provided no randomness for the noise secret.
+    #[error("the operating system provides no random numbers ({0}), so no private run can start")]
     NoRandomness(std::io::Error),
-    /// The other processes of the run.
+    /// An error in communicating with the other ranks.
     #[error(transparent)]
     Ranks(#[from] crate::collective::Error),
-    /// The data.
+    /// An error in the data.
     #[error(transparent)]
     Data(#[from] crate::data::Error),
-    /// The model.
+    /// An error in the model.
     #[error(transparent)]
     Model(#[from] crate::model::Error),
-    /// The accountant or the ledger.
+    /// An error from the accountant or the ledger.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::Error),
 }
 
 impl Error {
-    /// Parameters without a gradient: the first few by name.
+    /// An error for parameters without a gradient, listing the first few by name.
     pub(crate) fn not_moved(names: &[String]) -> Self {
         const NAMED: usize = 3;
         let mut told = names[..names.len().min(NAMED)].join(", ");
@@ -53,7 +61,7 @@ impl Error {
         Self::NotMoved(told)
     }
 
-    /// A mistake in the run file.
+    /// An error for a mistake in the run file.
     pub(crate) fn plan(sentence: impl Into<String>) -> Self {
         Self::Run(undertone_run::Error::run_file(sentence))
     }
@@ -68,10 +76,27 @@ impl Error {
     }
 }
 
-/// A result of planning or training.
+/// The result of planning or training.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Whether the machine failed (a full disk, too many open files), rather than what was asked for.
+/// Whether the error was caused by a disk or quota that is full.
+pub fn is_of_full_disk(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let of_ledger = error.downcast_ref::<undertone_accounting::SystemError>();
+        let of_file = error.downcast_ref::<std::io::Error>();
+        let kind = of_ledger.map(|e| e.kind()).or_else(|| Some(of_file?.kind()));
+        if kind.is_some_and(|kind| [FileTooLarge, QuotaExceeded, StorageFull].contains(&kind)) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Whether the error was caused by the machine (a full disk, too many open files) and not by the
+/// request.
 pub fn is_of_system(error: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::ErrorKind;
     let mut next = Some(error);

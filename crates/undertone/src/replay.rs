@@ -1,29 +1,30 @@
 //! Record and replay: does one unit move a release by more than the ledger assumes?
 //!
-//! A guarantee rests on one statement per release: *given everything released before, neighboring
-//! data sets move the value to which noise is added by at most so many standard deviations*. A
-//! [`Tape`] tests this statement on the real training loop. The first run, on a data set, records
-//! every value just before its noise is added. A second run, on a neighboring data set and with the
-//! same randomness, computes the same releases; at each of them the tape measures the distance to
-//! the recorded value, in standard deviations of the noise that is about to be added, and then puts
-//! the recorded value in its place. From there on both runs have released the same, so that the
-//! next distance is again one *given everything released before*, and at the end the second run
-//! must have written the same weights: whatever is left of a difference did not come from a release.
+//! The guarantee rests on one statement per release: *given everything released before, neighboring
+//! data sets move the value to which noise is added by at most a given number of standard
+//! deviations*. A [`Tape`] tests this statement on the real training loop. The first run, on one
+//! data set, records every value just before its noise is added. A second run, on a neighboring
+//! data set and with the same randomness, computes the same releases. At each release, the tape
+//! measures the distance to the recorded value, in standard deviations of the noise about to be
+//! added, and then substitutes the recorded value. From then on, both runs have released the same
+//! values, so the next distance is again one *given everything released before*. At the end, the
+//! second run must have written the same weights: any remaining difference did not come from a
+//! release.
 //!
-//! (The method is that of "record and replay" audits of DP libraries, arXiv 2602.17454.)
+//! (The method follows "record and replay" audits of DP libraries, arXiv 2602.17454.)
 
 use crate::tensor::{Matrix, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A release of a run.
+/// Identifies a release of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReleaseId {
     /// Rap-FT's noisy relevance map.
     RelevanceMap,
     /// MVG's noisy attention map.
     AttentionMap,
-    /// A step of the adaptation before embeddings are perturbed.
+    /// A step of the adaptation that precedes perturbing the embeddings.
     Adaptation(u64),
     /// The clipped sum of a training step.
     Step(u64),
@@ -33,7 +34,7 @@ pub enum ReleaseId {
     Label(u64),
 }
 
-/// What one run releases before noise, and how far another run is from it.
+/// The values that one run releases, before noise, and their distances from those of another run.
 #[derive(Clone, Debug, Default)]
 pub struct Tape(Arc<Mutex<Reel>>);
 
@@ -41,11 +42,11 @@ pub struct Tape(Arc<Mutex<Reel>>);
 #[derive(Clone, Debug)]
 pub(crate) struct StepTape {
     pub tape: Tape,
-    /// The release that a step makes.
+    /// Maps a step number to the release that the step makes.
     pub release: fn(u64) -> ReleaseId,
 }
 
-/// A release's values come in pieces: a parameter, or a rank's slice of one.
+/// The key of one piece of a release's values: a parameter, or a rank's slice of one.
 type Piece = (ReleaseId, usize, usize);
 
 #[derive(Debug, Default)]
@@ -57,12 +58,12 @@ struct Reel {
 }
 
 impl Tape {
-    /// An empty tape, which records.
+    /// An empty tape in recording mode.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same recording, to be compared with another run.
+    /// The same recording in replay mode, for comparison with another run.
     pub fn replay(&self) -> Self {
         let recorded = self.reel().recorded.clone();
         Self(Arc::new(Mutex::new(Reel { replays: true, recorded, moved: BTreeMap::new() })))
@@ -72,8 +73,8 @@ impl Tape {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The distance of each release from the recorded one, in standard deviations of its noise.
-    /// A release that only one of the runs made is at an infinite distance.
+    /// The distance of each release from the recorded one, in standard deviations of its noise. A
+    /// release made by only one of the runs is at infinite distance.
     pub fn distances(&self) -> BTreeMap<ReleaseId, f64> {
         let reel = self.reel();
         let mut squares: BTreeMap<ReleaseId, f64> = BTreeMap::new();
@@ -88,8 +89,8 @@ impl Tape {
         squares.into_iter().map(|(release, squared)| (release, squared.sqrt())).collect()
     }
 
-    /// Passes values on which noise of these standard deviations will be added: records them, or
-    /// measures their distance and returns the recorded ones. `None` stands for zeros.
+    /// Processes values to which noise with these standard deviations will be added: records them,
+    /// or measures their distance and returns the recorded ones. `None` stands for zeros.
     fn pass(
         &self,
         piece: Piece,
@@ -110,7 +111,7 @@ impl Tape {
         before
     }
 
-    /// As [`Tape::pass`], in place and with one standard deviation for all values.
+    /// Like [`Tape::pass`], but in place and with one standard deviation for all values.
     pub(crate) fn pass_slice(&self, release: ReleaseId, part: usize, values: &mut [f32], std: f32) {
         let passed = self.pass((release, part, 0), Some(values.to_vec()), |out| out.fill(std));
         match passed {
@@ -119,8 +120,8 @@ impl Tape {
         }
     }
 
-    /// As [`Tape::pass`], for the sum of a parameter, or of a rank's slice of it from coordinate
-    /// `start` on.
+    /// Like [`Tape::pass`], for the sum of a parameter, or of a rank's slice of it starting at
+    /// coordinate `start`.
     pub(crate) fn pass_sum(
         &self,
         (release, parameter, start): (ReleaseId, usize, usize),
@@ -139,7 +140,7 @@ impl Tape {
         Ok(())
     }
 
-    /// Passes a label that is about to be randomized.
+    /// Processes a label that is about to be randomized.
     pub(crate) fn pass_label(&self, example: u64, label: u32) -> u32 {
         let mut value = [label as f32];
         self.pass_slice(ReleaseId::Label(example), 0, &mut value, 1.0);
@@ -151,8 +152,8 @@ impl Tape {
     }
 }
 
-/// Squared distance in standard deviations. A difference without noise is infinite, and so is one
-/// in length or a value that is not finite.
+/// Squared distance in standard deviations. It is infinite for a difference where there is no
+/// noise, for different lengths, and for a non-finite value.
 fn squared_distance(
     before: Option<&[f32]>,
     after: Option<&[f32]>,

@@ -7,21 +7,24 @@ mod methods;
 mod public;
 mod sharded;
 
+use crate::steps;
 use methods::*;
 use undertone::data::{Batch, Dataset, Example, Target};
 use undertone::gradient::{Clip, ParameterGroups};
 use undertone::method::central::{
-    Adaclip, AdaclipSection, AdaptiveClipping, Allocation, AllocationMethod, Anadp, BandedDpSgd,
-    DpSgd, FixedWeights, ImportanceForm, ImportanceSettings, PublicGradients, PublishedAnadp,
-    PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap,
+    Adaclip, AdaclipSection, AdaptiveClipping, Anadp, BandedDpSgd, DpSgd, FixedWeights,
+    ImportanceForm, ImportanceSettings, PublicGradients, PublishedAnadp, PublishedRapFt, RapFt,
+    ReleasedRelevanceMap, RelevanceMap,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Parameters, TaskHead};
 use undertone::noise::{Noise, Secret};
 use undertone::run::{AdaptiveClip, OptimiserKind};
-use undertone::train::optimiser::Settings;
-use undertone::train::{Learner, Protection, Step};
+use undertone::step::optimizer::Settings;
+use undertone::step::{
+    Allocation, AllocationMethod, Cost, Learner, Protection, Step, StepSettings,
+};
 
 fn model(tuning: &Tuning) -> Model {
     let dimensions = Dimensions {
@@ -67,16 +70,14 @@ fn after(
         Protection { method: method(&model.parameters), noise: Noise::new(&Secret::from_seed(4)) };
     let mut learner = Learner::new(model, Settings::default(), Some(protection));
     for number in 0..=steps {
+        let settings =
+            StepSettings { number, noise_multiplier: noise, divisor: 8.0, learning_rate: 1e-2 };
+        let mut step = learner.begin_step(settings).unwrap();
         let mut sum = learner.empty_sum();
-        learner.accumulate(&batch(), None, &mut sum).unwrap();
-        learner.effective_noise_multiplier(&sum, noise).unwrap();
+        learner.accumulate(&step, &batch(), None, &mut sum).unwrap();
+        learner.observe_raw(&sum, &mut step).unwrap();
         if number < steps {
-            learner
-                .update(
-                    sum,
-                    &Step { number, noise_multiplier: noise, divisor: 8.0, learning_rate: 1e-2 },
-                )
-                .unwrap();
+            learner.release(sum, step, Cost::NonPrivate).unwrap();
         }
     }
     learner
@@ -233,8 +234,7 @@ fn rap_ft_as_published_pays_for_more_than_it_uses() {
     let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
     assert!((weak - 0.7).abs() < 0.02, "{weak}");
     let published = PublishedRapFt::new(&clip, &map, 0.7, &model.parameters);
-    let effective =
-        undertone::method::central::Allocator::allocation(&published, 1.0).noise_multiplier();
+    let effective = undertone::step::Allocator::allocation(&published, 1.0).noise_multiplier();
     let expected = (weak.powi(3) + (1.0 - weak).powi(3)).powf(-0.5);
     assert!((effective - expected).abs() < 1e-9, "{effective}, not {expected}");
     assert!((1.55..1.75).contains(&effective), "{effective}");
@@ -309,12 +309,8 @@ fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64
         state.iter().find(|(known, _)| known == name).map(|found| found.1.dense().into_owned())
     });
     let before = trained(&fresh);
-    let mut sum = fresh.empty_sum();
-    fresh.accumulate(batch, None, &mut sum).unwrap();
-    fresh.effective_noise_multiplier(&sum, noise_multiplier).unwrap();
-    fresh
-        .update(sum, &Step { number: 9, noise_multiplier, divisor: 1.0, learning_rate: 1.0 })
-        .unwrap();
+    let settings = StepSettings { number: 9, noise_multiplier, divisor: 1.0, learning_rate: 1.0 };
+    steps::take(&mut fresh, batch, settings);
     before.iter().zip(trained(&fresh)).map(|(before, after)| before - after).collect()
 }
 

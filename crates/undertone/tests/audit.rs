@@ -1,5 +1,6 @@
 //! The one-run audit finds a trainer that is broken, and does not cry wolf about one that is not.
 
+use crate::steps;
 use serde_json::Value;
 use undertone::audit::canaries::{CanaryTemplate, Coins};
 use undertone::audit::exposure::{exact, mean_reciprocal_rank};
@@ -10,15 +11,15 @@ use undertone::audit::update::by_update;
 use undertone::data::{Batch, Dataset, Example, Labels, Target};
 use undertone::evaluate::{Limits, predict};
 use undertone::gradient::Clip;
-use undertone::method::central::{AllocationMethod, DpSgd};
+use undertone::method::central::DpSgd;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, TaskHead};
 use undertone::noise::{Noise, Secret};
 use undertone::run::OptimiserKind;
+use undertone::step::optimizer::Settings;
+use undertone::step::{AllocationMethod, Learner, Protection, StepSettings};
 use undertone::tensor::Matrix;
-use undertone::train::optimiser::Settings;
-use undertone::train::{Learner, Protection, Step};
 use undertone_accounting::gaussian::largest_mu;
 
 const DELTA: f64 = 1e-5;
@@ -113,12 +114,9 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
     let noise_multiplier = (STEPS as f64).sqrt() / largest_mu(epsilon, DELTA).unwrap();
     let batch = Batch::pack(&data.examples);
     for number in 0..STEPS {
-        let mut sum = learner.empty_sum();
-        learner.accumulate(&batch, None, &mut sum).unwrap();
         let noise_multiplier = noise_multiplier / quieter / clip;
-        learner
-            .update(sum, &Step { number, noise_multiplier, divisor: 1.0, learning_rate: 0.1 })
-            .unwrap();
+        let step = StepSettings { number, noise_multiplier, divisor: 1.0, learning_rate: 0.1 };
+        steps::take(&mut learner, &batch, step);
     }
     let scores = by_update(&before, &learner.model, &planted).unwrap();
     audit(&scores, &coins.inside, 40, DELTA, 0.95)
@@ -199,15 +197,13 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
         let settings = Settings { weight_decay: 0.0, ..Settings::default() };
         let mut learner = Learner::new(start, settings, protection);
         for number in 0..80 {
-            let mut sum = learner.empty_sum();
-            learner.accumulate(&Batch::pack(&data.examples), None, &mut sum).unwrap();
-            let step = Step {
+            let step = StepSettings {
                 number,
                 noise_multiplier: noise.unwrap_or(0.0),
                 divisor: 60.0,
                 learning_rate: 3e-3,
             };
-            learner.update(sum, &step).unwrap();
+            steps::take(&mut learner, &Batch::pack(&data.examples), step);
         }
         let (inside, outside) =
             (losses(&learner.model, &data.examples), losses(&learner.model, &others.examples));

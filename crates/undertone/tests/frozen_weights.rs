@@ -2,18 +2,20 @@
 //! f32, on every device.
 
 use crate::common::devices;
+use crate::steps;
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
-use undertone::method::central::{AllocationMethod, DpSgd};
+use undertone::method::central::DpSgd;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::folder::Random;
 use undertone::model::tuning::{LoraSettings, Tuning};
 use undertone::model::{Model, TaskHead};
 use undertone::noise::{Noise, Secret};
-use undertone::run::{OptimiserKind, Precision, Quantise};
+use undertone::run::{OptimiserKind, Quantise};
+use undertone::step::optimizer::Settings;
+use undertone::step::{AllocationMethod, Learner, Protection, StepSettings};
+use undertone::tensor::Precision;
 use undertone::tensor::{Device, Matrix};
-use undertone::train::optimiser::Settings;
-use undertone::train::{Learner, Protection, Step};
 
 const LABELS: [&str; 2] = ["a", "b"];
 
@@ -80,10 +82,8 @@ fn after_a_step(mut model: Model, head: TaskHead, device: &Device) -> Vec<f32> {
     let kind = OptimiserKind::Sgd;
     let settings = Settings { kind, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
     let mut learner = Learner::new(model, settings, Some(protection));
-    let mut sum = learner.empty_sum();
-    learner.accumulate(&batch(head), None, &mut sum).unwrap();
-    let step = Step { number: 0, noise_multiplier: 0.1, divisor: 4.0, learning_rate: 1.0 };
-    learner.update(sum, &step).unwrap();
+    let step = StepSettings { number: 0, noise_multiplier: 0.1, divisor: 4.0, learning_rate: 1.0 };
+    steps::take(&mut learner, &batch(head), step);
     let trained = learner.model.parameters.iter().filter(|(_, p)| p.trainable);
     trained.flat_map(|(_, p)| p.value.to_vec().unwrap()).collect()
 }

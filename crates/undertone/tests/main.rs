@@ -1,26 +1,14 @@
 //! The integration tests, in one program: linking takes longer than most of them.
 
+#[path = "../../model/tests/common/mod.rs"]
 mod common;
-mod data_parquet;
-#[path = "../src/data/fixture.rs"]
-mod fixture;
+#[path = "../../model/tests/reference/mod.rs"]
 mod reference;
+mod steps;
 
 mod allocations;
 mod audit;
-mod data_csv;
-mod data_dataset;
-mod data_files;
-mod data_formats;
-mod data_mutation;
-mod data_sampler;
 mod frozen_weights;
-mod generation;
-mod kernels;
-mod model_configs;
-mod model_parity;
-mod mutations;
-mod precision;
 mod private_gradients;
 mod private_training;
 mod ranks;
@@ -31,6 +19,3 @@ mod scores;
 mod secrets;
 mod spans;
 mod split;
-mod tokenizers;
-mod tuning;
-mod tuning_kinds;

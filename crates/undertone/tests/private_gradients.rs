@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clipping;
 use undertone::gradient::{
-    Bounds, Clip, ClippedSum, ClippingGroups, GhostClipping, UnitRows, Weights,
+    Bounds, Clip, ClippedSum, ClippingGroups, GhostClipping, KeepGradients as Keep, UnitRows,
+    Weights,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, TaskHead, Weighting};
+use undertone::tensor::Device;
 
 const KINDS: [(Architecture, TaskHead); 19] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
@@ -80,6 +82,9 @@ fn examples(lengths: &[usize], units: &[u32], task_head: TaskHead) -> Vec<Exampl
     };
     lengths.iter().zip(units).enumerate().map(example).collect()
 }
+
+/// Both ways to hold the gradients of matrices.
+const KEPT: [Keep; 2] = [Keep::All, Keep::Vectors];
 
 type Sums = BTreeMap<String, Vec<f64>>;
 
@@ -219,18 +224,20 @@ fn one_by_one(units: &[UnitGradient], way: &Way) -> (Sums, Vec<f64>) {
     (sums, norms)
 }
 
-/// The same by book-keeping, in micro-batches that end after the given numbers of examples.
+/// The same with kept gradients or by book-keeping, in micro-batches that end after the given numbers
+/// of examples.
 fn by_ghost_clipping(
     model: &Model,
     examples: &[Example],
     way: &Way,
+    keep: Keep,
     cuts: &[usize],
 ) -> (Sums, Vec<f64>, ClippedSum) {
     let mut sum = ClippedSum::new(&model.parameters);
     let mut norms = Vec::new();
     for cut in cuts.windows(2) {
         let batch = Batch::pack(&examples[cut[0]..cut[1]]);
-        let mut clipping = GhostClipping::new(UnitRows::of(&batch), &way.groups);
+        let mut clipping = GhostClipping::new(UnitRows::of(&batch), &way.groups).keeping(keep);
         model.train(&batch, Weighting::SumOfUnits, None, &mut clipping).unwrap();
         for unit in 0..UnitRows::of(&batch).count() {
             norms.push(
@@ -333,8 +340,15 @@ fn book_keeping_equals_one_unit_at_a_time() {
                         way.name
                     );
                     let (want, norms) = one_by_one(&units, &way);
-                    for cuts in [&[0, 7][..], &[0, 1, 2, 5, 7], &[0, 0, 6, 7]] {
-                        let (have, found, _) = by_ghost_clipping(&model, &examples, &way, cuts);
+                    for (cuts, keep) in [
+                        (&[0, 7][..], Keep::All),
+                        (&[0, 7], Keep::Vectors),
+                        (&[0, 1, 2, 5, 7], Keep::Small),
+                        (&[0, 0, 6, 7], Keep::Vectors),
+                    ] {
+                        let what = format!("{what}, {keep:?} kept");
+                        let (have, found, _) =
+                            by_ghost_clipping(&model, &examples, &way, keep, cuts);
                         assert_same(&what, &want, &have);
                         for (norm, found) in norms.iter().zip(found) {
                             let excess = found / norm - 1.0;
@@ -362,11 +376,10 @@ fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
             [Way::plain(&model, &Clip::Flat(0.5)), Way::weighted(&model, &Clip::Flat(0.5), true)]
         {
             let (want, _) = one_by_one(&units, &way);
-            assert_same(
-                "larger sizes",
-                &want,
-                &by_ghost_clipping(&model, &examples, &way, &[0, 3]).0,
-            );
+            for keep in [Keep::All, Keep::Vectors] {
+                let (have, ..) = by_ghost_clipping(&model, &examples, &way, keep, &[0, 3]);
+                assert_same(&format!("larger sizes, {keep:?} kept"), &want, &have);
+            }
         }
     }
 }
@@ -376,18 +389,19 @@ fn no_unit_moves_the_sum_by_more_than_the_bound() {
     let task_head = TaskHead::CausalLanguageModel;
     let model = model(Architecture::Gpt2, task_head, &Tuning::Full, 16);
     let examples = examples(&[9, 30, 4, 12], &[0, 1, 2, 2], task_head);
-    for clip in [Clip::Flat(0.05), Clip::PerLayer(0.05), Clip::Automatic] {
+    let clips = [Clip::Flat(0.05), Clip::PerLayer(0.05), Clip::Automatic];
+    for (clip, keep) in clips.into_iter().flat_map(|c| KEPT.map(|keep| (c, keep))) {
         let way = Way::plain(&model, &clip);
-        let all = by_ghost_clipping(&model, &examples, &way, &[0, 4]).0;
+        let all = by_ghost_clipping(&model, &examples, &way, keep, &[0, 4]).0;
         for (left_out, range) in [(0, 0..1), (1, 1..2), (2, 2..4)] {
             let mut others = examples.clone();
             others.drain(range);
-            let without = by_ghost_clipping(&model, &others, &way, &[0, others.len()]).0;
+            let without = by_ghost_clipping(&model, &others, &way, keep, &[0, others.len()]).0;
             let moved = all.iter().flat_map(|(name, x)| x.iter().zip(&without[name]));
             let moved = moved.map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
             assert!(
                 moved <= clip.bound() * (1.0 + 1e-5),
-                "{clip:?}: unit {left_out} moves the sum by {moved}"
+                "{clip:?}, {keep:?} kept: unit {left_out} moves the sum by {moved}"
             );
             assert!(
                 moved >= clip.bound() * 0.9,
@@ -418,21 +432,22 @@ fn an_example_without_masked_tokens_adds_nothing() {
     let task_head = TaskHead::MaskedLanguageModel;
     let nothing = Target::Masked { positions: Vec::new(), labels: Vec::new() };
     for device in devices() {
-        for tuning in tunings(Architecture::Bert, task_head) {
+        let tunings = tunings(Architecture::Bert, task_head);
+        for (tuning, keep) in tunings.into_iter().flat_map(|t| KEPT.map(|k| (t.clone(), k))) {
             let mut model = model(Architecture::Bert, task_head, &tuning, 16);
             model.to_device(&device).unwrap();
             let mut all = examples(&[5, 4, 9], &[0, 1, 2], task_head);
             all[1].target = nothing.clone();
             let way = Way::plain(&model, &Clip::Flat(0.1));
-            let (have, norms, sum) = by_ghost_clipping(&model, &all, &way, &[0, 3]);
+            let (have, norms, sum) = by_ghost_clipping(&model, &all, &way, keep, &[0, 3]);
             // No more than what the bound adds for underflow.
             assert!(norms[1] < 1e-12, "{}", norms[1]);
             assert_eq!(sum.clipped().units, 3);
             let others = [all[0].clone(), all[2].clone()];
-            let (want, ..) = by_ghost_clipping(&model, &others, &way, &[0, 2]);
+            let (want, ..) = by_ghost_clipping(&model, &others, &way, keep, &[0, 2]);
             assert_same(&format!("{} {device:?}", tuning.name()), &want, &have);
             // Alone in its batch, too; and every trainable parameter is still connected.
-            let (alone, ..) = by_ghost_clipping(&model, &all[1..2], &way, &[0, 1]);
+            let (alone, ..) = by_ghost_clipping(&model, &all[1..2], &way, keep, &[0, 1]);
             assert!(alone.values().flatten().all(|&x| x == 0.0));
             assert_eq!(alone.len(), want.len());
         }
@@ -473,18 +488,47 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
             all[broken].tokens[2] = 50;
             let sound = [all[1 - broken].clone(), all[2].clone()];
             let flat = Clip::Flat(0.1);
-            for way in [
+            let ways = [
                 Way::plain(&model, &flat),
                 Way::plain(&model, &Clip::PerLayer(0.1)),
                 Way::plain(&model, &Clip::Automatic),
                 Way::weighted(&model, &flat, true),
                 Way::split(&model, &flat),
-            ] {
-                let (have, _, sum) = by_ghost_clipping(&model, &all, &way, &[0, 3]);
-                let what = format!("one broken unit, {}, {}", tuning.name(), way.name);
+            ];
+            for (way, keep) in ways.iter().flat_map(|way| KEPT.map(|keep| (way, keep))) {
+                let (have, _, sum) = by_ghost_clipping(&model, &all, way, keep, &[0, 3]);
+                let what = format!("one broken unit, {}, {}, {keep:?}", tuning.name(), way.name);
                 assert_eq!((sum.clipped().units, sum.clipped().not_finite), (3, 1), "{what}");
-                assert_same(&what, &by_ghost_clipping(&model, &sound, &way, &[0, 2]).0, &have);
+                let (want, ..) = by_ghost_clipping(&model, &sound, way, keep, &[0, 2]);
+                assert_same(&what, &want, &have);
             }
+        }
+    }
+}
+
+/// The kept gradient of a unit, and so its norm, is the same in any batch, bit for bit, on a GPU; on
+/// the CPU up to rounding.
+#[test]
+fn a_kept_gradient_does_not_depend_on_the_batch() {
+    let task_head = TaskHead::CausalLanguageModel;
+    let lora = Tuning::Lora(LoraSettings { rank: 8, ..LoraSettings::default() });
+    let lengths = [70, 3, 130, 64, 9];
+    let examples = examples(&lengths.map(|length| length.min(99)), &[0, 1, 2, 3, 3], task_head);
+    for device in devices() {
+        let mut model = model(Architecture::Gpt2, task_head, &lora, 64);
+        model.to_device(&device).unwrap();
+        let way = Way::plain(&model, &Clip::Flat(1e3));
+        let sum_of = |examples: &[Example]| {
+            let run =
+                || by_ghost_clipping(&model, examples, &way, Keep::Small, &[0, examples.len()]);
+            device.compute_batch_invariant(run)
+        };
+        let (_, together, _) = sum_of(&examples);
+        for (unit, range) in [0..1, 1..2, 2..3, 3..5].into_iter().enumerate() {
+            let (_, alone, _) = sum_of(&examples[range]);
+            let apart = (alone[0] / together[unit] - 1.0).abs();
+            let most = if matches!(device, Device::Cpu) { 1e-5 } else { 0.0 };
+            assert!(apart <= most, "unit {unit} on {device:?}: {apart:e}");
         }
     }
 }

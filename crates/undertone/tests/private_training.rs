@@ -1,17 +1,18 @@
 //! What a private step releases: the clipped sum, noise of the std that the ledger records, and
 //! nothing else.
 
+use crate::steps;
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
 use undertone::gradient::Clipping;
-use undertone::method::central::{AllocationMethod, DpSgd};
+use undertone::method::central::DpSgd;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, TaskHead};
 use undertone::noise::{Noise, Secret};
 use undertone::run::OptimiserKind;
-use undertone::train::optimiser::Settings;
-use undertone::train::{Learner, Protection, Step};
+use undertone::step::optimizer::Settings;
+use undertone::step::{AllocationMethod, Learner, Protection, StepSettings};
 
 fn model() -> Model {
     let dimensions = Dimensions {
@@ -77,9 +78,8 @@ fn released(
 ) -> Vec<f64> {
     let mut learner = learner(clip, seed);
     let before = weights(&learner);
-    let mut sum = learner.empty_sum();
-    learner.accumulate(batch, None, &mut sum).unwrap();
-    learner.update(sum, &Step { number, noise_multiplier, divisor, learning_rate: 1.0 }).unwrap();
+    let settings = StepSettings { number, noise_multiplier, divisor, learning_rate: 1.0 };
+    steps::take(&mut learner, batch, settings);
     before.iter().zip(weights(&learner)).map(|(before, after)| before - after).collect()
 }
 
@@ -169,16 +169,13 @@ fn optimisers_follow_their_formulas() {
                 Settings { kind: OptimiserKind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
             let given = protection(&learner.model, Clip::Automatic, 2);
             let mut probe = Learner::new(learner.model.clone(), probe_settings, Some(given));
-            let step = Step { number, noise_multiplier: 0.5, divisor: 8.0, learning_rate: 0.01 };
+            let step =
+                StepSettings { number, noise_multiplier: 0.5, divisor: 8.0, learning_rate: 0.01 };
             let before = weights(&learner);
-            let mut sum = probe.empty_sum();
-            probe.accumulate(&all, None, &mut sum).unwrap();
-            probe.update(sum, &Step { learning_rate: 1.0, ..step }).unwrap();
+            steps::take(&mut probe, &all, StepSettings { learning_rate: 1.0, ..step });
             let gradient: Vec<f64> =
                 before.iter().zip(weights(&probe)).map(|(x, y)| x - y).collect();
-            let mut sum = learner.empty_sum();
-            learner.accumulate(&all, None, &mut sum).unwrap();
-            learner.update(sum, &step).unwrap();
+            steps::take(&mut learner, &all, step);
             let after = weights(&learner);
             let (t, variance) = (number as i32 + 1, (0.5 / 8.0_f64).powi(2));
             let mut furthest: f64 = 0.0;

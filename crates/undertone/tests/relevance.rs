@@ -4,13 +4,14 @@ use undertone::data::{Example, Target};
 use undertone::explain::relevance::{AlphaBeta, Explainer, LinearRule, Probes, rules};
 use undertone::gradient::Clip;
 use undertone::method::central::{
-    Allocator, PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap, RelevanceSum,
+    PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap, RelevanceSum,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::linear::Linear;
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Origin, TaskHead};
 use undertone::run::InitialRelevance;
+use undertone::step::Allocator;
 use undertone::tensor::Host;
 
 const PROBES: Probes = Probes { seed: 7, count: 4 };
@@ -78,7 +79,7 @@ fn relevance_without_a_rule_is_refused() {
     let explainer =
         Explainer::new(&model, AlphaBeta::default(), InitialRelevance::TopK(5), PROBES).unwrap();
     let said = explainer.relevance(&example(task_head)).unwrap_err().to_string();
-    assert!(said.contains("such as DeBERTa"), "{said}");
+    assert!(said.contains("as in DeBERTa"), "{said}");
 }
 
 #[test]

@@ -102,6 +102,21 @@ impl Ledger {
         })
     }
 
+    /// The ledger that a run will have after its last planned release, before the first one is made.
+    /// It has no file; `name` stands for its path in messages.
+    pub fn of_plan(name: impl AsRef<Path>, terms: Terms, planned: Composition) -> Ledger {
+        Ledger {
+            path: name.as_ref().to_path_buf(),
+            file: None,
+            length: 0,
+            terms,
+            entries: planned.releases(),
+            spent: planned,
+            last_hash: String::new(),
+            torn_lines: 0,
+        }
+    }
+
     /// Opens the ledger if there is one, and creates it otherwise.
     pub fn open_or_create(path: impl AsRef<Path>, terms: Terms) -> Result<Ledger> {
         let path = path.as_ref();
@@ -228,10 +243,12 @@ impl Ledger {
         &self.last_hash
     }
 
-    /// The guarantee of everything released so far, at this δ.
+    /// The guarantee of everything released so far, at this δ. For a run that has made fewer
+    /// releases than planned, it assumes that their number did not depend on the data.
     pub fn guarantee(&self, delta: f64) -> Result<Guarantee> {
         let answer = epsilon(&self.spent, delta, Accountant::Auto)?;
-        let Terms { unit, threat, mode, assumptions, .. } = self.terms.clone();
+        let Terms { unit, threat, mode, .. } = self.terms.clone();
+        let assumptions = self.assumptions();
         Ok(Guarantee {
             unit,
             adjacency: self.spent.adjacency,

@@ -10,7 +10,23 @@
 use super::{Ledger, RunBinding};
 use crate::{Event, Mode, Part};
 
+/// What the ε of the releases made so far assumes, if more were planned.
+const STOPPED_BLINDLY: &str = "the run was not stopped because of anything that it released or \
+                               showed, such as its model, losses or metrics";
+
 impl Ledger {
+    /// Whether fewer releases were made than planned.
+    fn is_cut_short(&self) -> bool {
+        self.terms.run.as_ref().is_some_and(|run| self.entries < run.entries)
+    }
+
+    /// The assumptions of the guarantee: those of the first line and, if more releases were planned
+    /// than were made, how their number was chosen.
+    pub(super) fn assumptions(&self) -> Vec<String> {
+        let stopped = self.is_cut_short().then(|| STOPPED_BLINDLY.to_owned());
+        self.terms.assumptions.iter().cloned().chain(stopped).collect()
+    }
+
     /// The ledger of a run that has made fewer releases than planned, as it would be after the last
     /// of them; none for other ledgers. Each missing entry is the planned one, or costs at least as
     /// much.
@@ -141,6 +157,29 @@ mod tests {
             let loose = mode == Mode::Paper || entries == 0;
             assert!(loose || planned.upper <= whole.upper * (1.0 + 1e-9), "{entries}: {planned:?}");
         }
+    }
+
+    /// The ε of the releases made so far names what it assumes; that of the plan does not need it.
+    #[test]
+    fn the_guarantee_of_a_stopped_run_assumes_that_it_was_stopped_blindly() {
+        let folder = tempfile::tempdir().unwrap();
+        let terms = Terms {
+            id: String::new(),
+            run: Some(run(&[0.9], 2, 2)),
+            unit: Unit::Example,
+            adjacency: Adjacency::AddRemove,
+            threat: Threat::Central,
+            mode: Mode::Proved,
+            assumptions: vec!["a".to_owned()],
+            announced: vec![Part { event: step(0.9), count: 1 }],
+        };
+        let mut ledger = Ledger::create(folder.path().join("ledger.jsonl"), terms).unwrap();
+        ledger.append(step(0.9), 1).unwrap();
+        assert_eq!(ledger.guarantee(1e-5).unwrap().assumptions, ["a", STOPPED_BLINDLY]);
+        let planned = ledger.as_planned().unwrap().guarantee(1e-5).unwrap();
+        assert_eq!(planned.assumptions, ["a"]);
+        ledger.append(step(0.9), 1).unwrap();
+        assert_eq!(ledger.guarantee(1e-5).unwrap().assumptions, ["a"]);
     }
 
     #[test]

@@ -43,9 +43,9 @@ impl Ledger {
         let mut assumptions: Vec<String> = Vec::new();
         for ledger in ledgers {
             ledger.spent.parts().iter().for_each(|part| spent.push(part.event, part.count));
-            for assumption in &ledger.terms.assumptions {
-                if !assumptions.contains(assumption) {
-                    assumptions.push(assumption.clone());
+            for assumption in ledger.assumptions() {
+                if !assumptions.contains(&assumption) {
+                    assumptions.push(assumption);
                 }
             }
         }

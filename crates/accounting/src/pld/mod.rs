@@ -211,7 +211,7 @@ struct Numerical {
     pairs: Vec<Repeated>,
     /// Probability of each event that is truncated at either end.
     cut: f64,
-    /// One sketch for each pair, then one for the randomised responses.
+    /// One sketch for each pair, then one for the randomized responses.
     present: Vec<Sketch>,
     absent: Option<Vec<Sketch>>,
 }

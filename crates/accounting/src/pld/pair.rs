@@ -27,7 +27,7 @@ pub enum Pair {
         /// Distance s of either component from 0.
         shift: f64,
     },
-    /// Randomised response: three atoms.
+    /// Randomized response: three atoms.
     Response {
         /// ε of one response.
         epsilon: f64,

@@ -1,4 +1,4 @@
-//! Randomised responses, composed exactly: a few atoms need no grid.
+//! Randomized responses, composed exactly: a few atoms need no grid.
 //!
 //! If the total loss is A + L with independent A (the responses, masses m_a at losses a) and L (all
 //! other events), then conditioning on A gives δ(ε) = Σ m_a δ_L(ε − a). The responses are
@@ -12,7 +12,7 @@ const MOST_ATOMS: usize = 4096;
 /// Relative rounding error of all sums and products of up to [`MOST_ATOMS`] terms.
 const SLACK: f64 = 1e-11;
 
-/// The privacy-loss distribution of a composition of randomised responses.
+/// The privacy-loss distribution of a composition of randomized responses.
 pub struct Responses {
     /// (loss, mass under P).
     atoms: Vec<(f64, f64)>,

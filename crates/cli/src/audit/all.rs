@@ -1,5 +1,5 @@
-//! `undertone audit all`: every attack that applies to a finished run, beside the pretrained model
-//! and a non-private run.
+//! `undertone audit all`: every attack that applies to a finished run, compared with the pretrained
+//! model and a non-private run.
 
 use super::exposure::{self, ExposureArguments};
 use super::extraction::ExtractionArguments;
@@ -27,26 +27,26 @@ use undertone::model::TaskHead;
 use undertone_report::plot;
 use undertone_run::audit::{Figure, Measure, NonMembers, ReconstructionOfKind};
 
-/// Every attack that applies to a finished run, in one table
+/// Run every attack that applies to a finished run and print one table
 ///
-/// Membership inference for every run; for language models also extraction and reconstruction of
-/// PII, and the exposure of planted secrets where their file is named. The same figures for the
-/// pretrained model stand beside them, and those of a non-private run if one is named. What a
-/// one-run audit found earlier is repeated.
+/// Runs membership inference; extraction and reconstruction of PII for causal language models; and
+/// exposure of the planted secrets in `--canaries` for all language models. Compares the model with
+/// the pretrained model and, with `--non-private`, with a non-private run. Includes the result of
+/// an earlier one-run audit of the run.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone audit all --run runs/private --non-private \
      runs/non-private --canaries canaries.jsonl")]
 pub struct All {
     #[command(flatten)]
     target: RunArgument,
-    /// Folder of a non-private run on the same data, to compare with
-    #[arg(long, value_name = "DIR", alias = "open")]
+    /// Folder of a non-private run on the same data to compare with
+    #[arg(long, value_name = "DIR")]
     non_private: Option<PathBuf>,
-    /// File of non-members: examples that were not trained on [default: what the run held out
-    /// (data.hold_out), else its validation file]
+    /// File of non-members, i.e. examples not used in training [default: the run's held-out
+    /// examples (data.hold_out), otherwise its validation file]
     #[arg(long, value_name = "FILE")]
     non_members: Option<PathBuf>,
-    /// File of planted secrets (JSON lines, as `audit exposure` reads it)
+    /// File of planted secrets (JSON Lines, as for `audit exposure`)
     #[arg(long, value_name = "FILE")]
     canaries: Option<PathBuf>,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub struct All {
     together: RankArguments,
 }
 
-/// Tells which attack is made, of how many.
+/// Reports which attack is running, out of how many.
 struct Attacks {
     done: usize,
     all: usize,
@@ -82,14 +82,14 @@ impl Attacks {
     }
 }
 
-/// How figures of membership inference begin.
+/// Prefix of the figures of membership inference.
 const MEMBERSHIP: &str = "membership, ";
 
 fn is_of_membership(figure: &Figure) -> bool {
     figure.attack.starts_with(MEMBERSHIP)
 }
 
-/// Whether the other run holds out all that this one does.
+/// Whether the other run holds out everything that this one does.
 fn holds_out_as_much(run: &AuditedRun, other: &AuditedRun) -> bool {
     let (run, other) = (&run.plan.data, &other.plan.data);
     (&run.train, &run.author, &run.text) == (&other.train, &other.author, &other.text)
@@ -126,19 +126,21 @@ impl All {
         if let Some(other) = &non_private
             && other.plan.task_head() != run.plan.task_head()
         {
-            return Err(Failure::arguments("--non-private names a run of another kind of model"));
+            return Err(Failure::arguments(
+                "--non-private must name a run of the same kind of \
+                                           model",
+            ));
         }
         if non_private.as_ref().is_some_and(|other| other.plan.is_private()) {
             return Err(Failure::arguments(
-                "--non-private names a private run; it is for one with method = \"none\", to \
-                 compare with",
+                "--non-private names a private run; it must be a run with method = \"none\"",
             ));
         }
         let is_masked = run.plan.task_head() == TaskHead::MaskedLanguageModel;
         let is_causal = run.plan.task_head() == TaskHead::CausalLanguageModel;
         if self.canaries.is_some() && !is_masked && !is_causal {
             return Err(Failure::arguments(
-                "--canaries is for language models; this run is of a classifier",
+                "--canaries applies to language models, but this run trained a classifier",
             ));
         }
         let mut left_out = Vec::new();
@@ -151,7 +153,7 @@ impl All {
                     attacks.next("exposure of planted secrets");
                     figures.push(self.exposure(file, &run, non_private.as_ref())?);
                 }
-                None => left_out.push("exposure (name the planted secrets by --canaries)"),
+                None => left_out.push("exposure (pass the planted secrets with --canaries)"),
             }
         }
         if is_causal {
@@ -202,10 +204,10 @@ impl All {
             output::line("");
             match run.promised() {
                 Some((epsilon, delta)) => output::line(format_args!(
-                    "The run promises ε = {} at δ = {delta:e}.",
+                    "The run guarantees ε = {} at δ = {delta:e}.",
                     output::up(epsilon)
                 )),
-                None => output::line("The run promises nothing."),
+                None => output::line("The run has no guarantee."),
             }
             if let Some(from) = non_members {
                 output::line(from.sentence());
@@ -226,8 +228,8 @@ impl All {
         match (run.promised(), bound) {
             (Some((promised, _)), Some(bound)) if bound > promised => {
                 Err(Failure::Violation(format!(
-                    "the run promises ε = {promised:.4}, but canaries show at least {bound:.4}: \
-                     the guarantee is broken"
+                    "the run guarantees ε = {promised:.4}, but the canaries show at least \
+                     {bound:.4}: the guarantee is violated"
                 )))
             }
             _ => Ok(()),
@@ -241,7 +243,10 @@ impl All {
         left_out: &mut Vec<&str>,
     ) -> Outcome<Vec<Figure>> {
         let Some((others, from)) = run.non_members(self.non_members.as_deref())? else {
-            left_out.push("membership (name a file that was not trained on by --non-members)");
+            left_out.push(
+                "membership (pass a file that was not used for training with \
+                           --non-members)",
+            );
             return Ok(Vec::new());
         };
         if let Some(other) = non_private
@@ -249,9 +254,9 @@ impl All {
             && !holds_out_as_much(run, other)
         {
             return Err(Failure::arguments(
-                "--non-private names a run that trained on units which this one held out; train \
-                 it with the same data.train, data.author and data.hold_out, or name non-members \
-                 of both by --non-members",
+                "the --non-private run trained on units that this run held out; train it with the \
+                 same data.train, data.author and data.hold_out, or pass a file that neither run \
+                 used with --non-members",
             ));
         }
         let examples = self.how_much.sizes().examples;

@@ -16,10 +16,10 @@ use undertone::model::TaskHead;
 use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
 use undertone_run::ReleasedRows;
 
-/// Attribute inference from perturbed embeddings (local DP), by layer and budget
+/// Infer an attribute from perturbed embeddings (local DP), by layer and ε
 ///
-/// The embedding of each example is scaled to ℓ2 norm 1 and perturbed with Gaussian noise that is
-/// calibrated exactly for replacing the example. The attacker knows the model, the noise, and the
+/// Scales the embedding of each example to ℓ2 norm 1 and adds Gaussian noise calibrated exactly for
+/// replace-one adjacency (sensitivity 2). The attacker knows the model, the noise, and the
 /// attribute of other examples.
 #[derive(Args)]
 #[command(
@@ -31,13 +31,13 @@ pub struct Attribute {
     model: ModelArguments,
     #[command(flatten)]
     released: ReleasedArguments,
-    /// Column of the attribute in both files
+    /// Attribute column in both files
     #[arg(long, value_name = "COLUMN")]
     attribute: String,
-    /// Which embedding of an example is released
+    /// Embedding to release for each example
     #[arg(long, value_enum, default_value = "mean")]
     rows: ReleasedRows,
-    /// Passes over the attacker's examples
+    /// Number of epochs over the attacker's examples
     #[arg(long, default_value_t = 20, value_parser = up_to(1_000))]
     epochs: usize,
     #[command(flatten)]

@@ -15,11 +15,10 @@ use undertone::audit::spans::{EntityKind, Finder, plain};
 use undertone::audit::texts::{Sampling, Writer};
 use undertone::collective::Ranks;
 
-/// Extraction of PII: let the model generate texts, and look for names, e-mail addresses and phone
-/// numbers of the training texts
+/// Extract PII: generate texts and search them for PII of the training texts
 ///
-/// Texts are sampled from an empty prompt. What the pretrained model generates as well does not
-/// count.
+/// Searches for names, e-mail addresses, phone numbers and postal addresses in texts sampled from
+/// an empty prompt. PII that the pretrained model also generates does not count.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit extraction --run runs/mail --texts 2000 --kind \
@@ -40,19 +39,19 @@ pub struct Extraction {
     together: RankArguments,
 }
 
-/// How much is generated.
+/// Amount of text to generate.
 #[derive(Args, Clone, Copy)]
 pub struct ExtractionArguments {
-    /// Texts that each model generates
+    /// Number of texts to generate with each model
     #[arg(long, default_value_t = 1000, value_parser = up_to(1_000_000))]
     pub texts: usize,
-    /// Tokens of each text at most
-    #[arg(long, default_value_t = 256, value_parser = up_to(1_000_000))]
+    /// Maximum number of tokens per text
+    #[arg(long = "max-new-tokens", alias = "tokens", default_value_t = 256, value_parser = up_to(1_000_000))]
     pub tokens: usize,
-    /// Consider only the likeliest so many tokens; 0 means all
+    /// Sample from the k most likely tokens only; 0 for all tokens
     #[arg(long, default_value_t = 40)]
     pub top_k: usize,
-    /// Texts that are generated together
+    /// Batch size, in texts
     #[arg(long, default_value_t = 64, value_parser = up_to(65_536))]
     pub batch: usize,
     #[command(flatten)]
@@ -100,7 +99,7 @@ impl Extraction {
         for (i, of) in found.iter().enumerate().filter(|_| trials.len() > 1) {
             let mean = |figure: &dyn Fn(&Found) -> f64| mean_of(&trials, i, figure);
             output::line(format_args!(
-                "{}: mean precision {}, mean recall {} over {} trials; the table has the first.",
+                "{}: mean precision {}, mean recall {} over {} trials; the table shows the first.",
                 of.kind.plural(),
                 mean(&|found| found.precision.estimate),
                 mean(&|found| found.recall.estimate),
@@ -108,8 +107,8 @@ impl Extraction {
             ));
         }
         output::line(format_args!(
-            "\n{} texts of at most {} tokens by either model; {:.0} % confidence intervals. What \
-             the pretrained model generates too is left out of all columns but the last.",
+            "\n{} texts of at most {} tokens from each model; {:.0} % confidence intervals. All \
+             columns except the last leave out what the pretrained model also generates.",
             self.asked.texts,
             self.asked.tokens,
             self.asked.intervals.percent()
@@ -123,7 +122,7 @@ impl ExtractionArguments {
         let sizes = [self.texts, self.tokens, self.batch];
         if !sizes.iter().all(|size| (1..=10_000_000).contains(size)) {
             return Err(Failure::arguments(
-                "--texts, --tokens and --batch must be from 1 to 10000000",
+                "--texts, --max-new-tokens and --batch must be from 1 to 10000000",
             ));
         }
         Ok(())

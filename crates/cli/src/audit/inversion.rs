@@ -15,11 +15,11 @@ use undertone::data::Task;
 use undertone::model::TaskHead;
 use undertone::model::layer::sanitiser::NoiseLayer;
 
-/// Embedding inversion: tokens from perturbed embeddings (local DP), by layer and budget
+/// Recover tokens from perturbed embeddings (local DP), by layer and ε
 ///
-/// The token embeddings of each example are scaled to ℓ2 norm 1 together and perturbed with
-/// Gaussian noise that is calibrated exactly for replacing the example (sensitivity 2). The
-/// attacker knows the model, the noise and other texts of the same kind.
+/// Scales the token embeddings of each example to a joint ℓ2 norm of 1 and adds Gaussian noise
+/// calibrated exactly for replace-one adjacency (sensitivity 2). The attacker knows the model, the
+/// noise and other texts of the same kind.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit inversion --model all-MiniLM-L6-v2 --data dev.tsv \
@@ -30,10 +30,10 @@ pub struct Inversion {
     model: ModelArguments,
     #[command(flatten)]
     released: ReleasedArguments,
-    /// Tokens that the attacker tells apart: the most frequent ones
+    /// Number of tokens that the attacker distinguishes, the most frequent first
     #[arg(long, default_value_t = 2000, value_parser = up_to(1_000_000))]
     vocabulary: usize,
-    /// Passes over the attacker's texts
+    /// Number of epochs over the attacker's texts
     #[arg(long, default_value_t = 3, value_parser = up_to(1_000))]
     epochs: usize,
     #[command(flatten)]

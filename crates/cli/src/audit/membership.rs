@@ -23,8 +23,10 @@ use undertone::data::{Dataset, Example, Masking};
 use undertone::train::{Start, train};
 use undertone_report::plot;
 
-/// Membership inference: by loss, by loss against the pretrained model (calibrated), and by shadow
-/// models (likelihood ratio)
+/// Infer which examples a run was trained on (membership inference)
+///
+/// Scores each example by its loss, by its loss relative to the pretrained model (calibrated) and,
+/// with `--shadows`, by the likelihood ratio of shadow models.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit membership --run runs/first --members train.tsv \
@@ -33,22 +35,22 @@ use undertone_report::plot;
 pub struct Membership {
     #[command(flatten)]
     target: RunArgument,
-    /// File of members: examples that were trained on [default: what the run drew from its
-    /// training file]
+    /// File of members, i.e. examples used in training [default: the examples that the run used
+    /// from its training file]
     #[arg(long, value_name = "FILE")]
     members: Option<PathBuf>,
-    /// File of non-members: examples that were not [default: what the run held out
-    /// (data.hold_out), else its validation file]
+    /// File of non-members, i.e. examples not used in training [default: the run's held-out
+    /// examples (data.hold_out), otherwise its validation file]
     #[arg(long, value_name = "FILE")]
     non_members: Option<PathBuf>,
-    /// Examples of either file at most, drawn at random
+    /// Maximum number of examples per file, sampled at random
     #[arg(long, default_value_t = 10_000)]
     examples: usize,
-    /// Shadow models of the likelihood-ratio attack; each is a training run like the one that is
-    /// attacked
+    /// Number of shadow models for the likelihood-ratio attack; each one is a training run of its
+    /// own
     #[arg(long, default_value_t = 0, value_parser = none_or_up_to(1_000))]
     shadows: usize,
-    /// Leave the pretrained model out: the loss alone, in half the time
+    /// Use the loss only, without the pretrained model; takes half the time
     #[arg(long)]
     loss_only: bool,
     #[command(flatten)]
@@ -75,8 +77,8 @@ impl Membership {
         let run = AuditedRun::open(&self.target.run)?.on(ranks);
         let Some((outside, from)) = run.non_members(self.non_members.as_deref())? else {
             return Err(Failure::arguments(
-                "the run held out nothing (data.hold_out) and has no validation file; name a file \
-                 that was not trained on by --non-members",
+                "the run has no held-out units (data.hold_out) and no validation file; pass a file \
+                 that was not used for training with --non-members",
             ));
         };
         let inside = run.members(self.members.as_deref())?;
@@ -105,7 +107,7 @@ impl Membership {
         output::table(&["attack", "AUC", "TPR at 1 % FPR", "TPR at 0.1 % FPR"], &body);
         for (i, of) in attacks.iter().enumerate().filter(|_| trials.len() > 1) {
             output::line(format_args!(
-                "{}: mean AUC {} over {} trials; the table has the first.",
+                "{}: mean AUC {} over {} trials; the table shows the first.",
                 of.attack,
                 mean_of(&trials, i, &|found| found.auc.estimate),
                 trials.len()
@@ -134,7 +136,7 @@ impl Membership {
         let sample = |data: &Dataset| at_random(data.examples.clone(), self.examples, random.seed);
         let inside = Dataset { examples: sample(inside), ..inside.clone() };
         let count = inside.examples.len();
-        // Units of the other file are others.
+        // Units of the other file are different ones.
         let first = inside.units as u32;
         let outside = sample(outside).into_iter();
         let outside = outside.map(|example| Example { unit: first + example.unit, ..example });
@@ -152,8 +154,8 @@ impl Membership {
         Ok(attacks)
     }
 
-    /// The losses of models that were trained on random halves of all privacy units, and which
-    /// examples each was trained on.
+    /// The losses of models trained on random halves of all privacy units, with the examples that
+    /// each was trained on.
     fn shadow_losses(
         &self,
         run: &AuditedRun,
@@ -169,7 +171,7 @@ impl Membership {
             };
             all.iter().map(|example| drawn(example.unit)).collect()
         };
-        // Each rank trains some of them, as one process would.
+        // Each rank trains some of them, with the same results as one process.
         let found = run.ranks().divided(self.shadows, |shadow| -> Outcome<Vec<u64>> {
             let shadow = shadow as u64;
             let chosen = chosen_by(shadow);
@@ -201,7 +203,7 @@ impl Membership {
             done?;
             let trained = AuditedRun::open(folder.path())?.model(true, &self.device)?;
             let losses = losses(&Ranks::alone(), &trained, all, like.masking.as_ref())?;
-            // By their bits: the loss of an example without a target is no number.
+            // Compared by bits, since the loss of an example without a target is NaN.
             Ok(losses.into_iter().map(f64::to_bits).collect())
         })?;
         let losses = |bits: Vec<u64>| bits.into_iter().map(f64::from_bits).collect();
@@ -209,7 +211,8 @@ impl Membership {
     }
 }
 
-/// Numbers the units of examples from 0 on, in the order of their first examples; how many.
+/// Numbers the units of examples from 0, in the order of their first examples; returns their
+/// number.
 fn renumber(examples: &mut [Example]) -> usize {
     let mut numbers = HashMap::new();
     for example in examples {
@@ -219,8 +222,8 @@ fn renumber(examples: &mut [Example]) -> usize {
     numbers.len()
 }
 
-/// At most so many of the things, drawn at random without replacement: the first rows of a file are
-/// often unlike the others.
+/// A random sample without replacement up to this size, because the first rows of a file are often
+/// unlike the others.
 pub fn at_random<T>(mut all: Vec<T>, most: usize, seed: u64) -> Vec<T> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let count = most.min(all.len());
@@ -232,8 +235,8 @@ pub fn at_random<T>(mut all: Vec<T>, most: usize, seed: u64) -> Vec<T> {
     all
 }
 
-/// The attacks that need nothing but losses, with those of the pretrained model if `reference`, on
-/// examples of which the first `members` were trained on; and the losses.
+/// The attacks that need only losses, with those of the pretrained model if `reference`, on
+/// examples of which the first `members` are members. Also returns the losses.
 pub fn by_losses(
     run: &AuditedRun,
     all: &[Example],

@@ -20,26 +20,16 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 
-/// Attack a trained model or perturbed embeddings, to test a guarantee
+/// Attack a trained model or perturbed embeddings to test the privacy guarantee
 #[derive(Subcommand)]
 pub enum Audit {
-    /// Every attack that applies to a finished run, in one table
     All(all::All),
-    /// Attribute inference from perturbed embeddings (local DP), by layer and budget
     Attribute(attribute::Attribute),
-    /// Exposure of secrets in a language model: planted ones (canaries), or those of its training
-    /// texts
     Exposure(exposure::Exposure),
-    /// Extraction of PII: let a language model generate texts, and look for names, e-mail addresses
-    /// and phone numbers of its training texts
     Extraction(extraction::Extraction),
-    /// Embedding inversion: tokens from perturbed embeddings (local DP), by layer and budget
     Inversion(inversion::Inversion),
-    /// Membership inference: which examples did a run train on?
     Membership(membership::Membership),
-    /// Train once with canaries, and bound ε from below
     OneRun(one_run::OneRun),
-    /// Reconstruction of PII: mask it in training texts, and let the language model fill it in
     Reconstruction(reconstruction::Reconstruction),
 }
 
@@ -58,7 +48,7 @@ impl Audit {
     }
 }
 
-/// A bar on a terminal, nothing in a pipe.
+/// A progress bar on a terminal, nothing in a pipe.
 fn progress(count: usize, what: &'static str) -> ProgressBar {
     if !std::io::stderr().is_terminal() || is_hushed() {
         return ProgressBar::hidden();

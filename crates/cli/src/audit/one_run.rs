@@ -2,6 +2,7 @@
 
 use super::run_folder::{AuditedRun, losses};
 use crate::arguments::{ChangeArguments, ConfidenceArgument};
+use crate::before_training::Siblings;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -11,6 +12,7 @@ use crate::train::Display;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use undertone::Method;
+use undertone::audit::canaries::CanaryTemplate;
 use undertone::audit::canaries::Coins;
 use undertone::audit::membership::by_reference;
 use undertone::audit::one_run::{OneRun as OneRunFound, audit, usual_guesses};
@@ -19,37 +21,37 @@ use undertone::audit::update::by_update;
 use undertone::collective::Ranks;
 use undertone::model::tuning::Tuning;
 use undertone::noise::Secret;
-use undertone::train::{Start, canary_template, read_data, train};
+use undertone::train::{Start, read_data, train};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, curve, epsilon};
 use undertone_run::WrittenRun;
 use undertone_run::audit::OneRunAudit;
 
-/// Train once with canaries, each included by a fair coin flip, guess which, and bound ε from below
+/// Train once with canaries and compute a lower bound on ε
 ///
-/// The bound is certified: it is above the true ε with a probability of at most 1 − confidence,
-/// whatever the training does. A bound above the ε that the run prints is a violation (exit code
-/// 3).
+/// Includes each canary by a fair coin flip, trains, and guesses which were included. The bound is
+/// certified: it exceeds the true ε with probability at most 1 − confidence, whatever the training
+/// does. If the guesses contradict the run's guarantee, the command fails with exit code 3.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone audit one-run --run run.toml --canaries 1000 --out \
      runs/audit")]
 pub struct OneRun {
-    /// Run file (TOML) that is audited
+    /// Run file (TOML) to audit
     #[arg(long, value_name = "FILE")]
     run: PathBuf,
-    /// Folder of the run with canaries; it is an ordinary run, of a model that is of no use
+    /// Folder of the run with canaries; its model is not meant to be used
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
     set: ChangeArguments,
-    /// How many canaries are planted, from 10 to 1000000
+    /// Number of canaries, from 10 to 1000000
     #[arg(long, default_value_t = 1000)]
     canaries: usize,
-    /// How many canaries are guessed [default: a tenth, but at least 20]; decided before the
-    /// scores are seen
+    /// Number of canaries to guess; fixed before the scores are computed [default: a tenth of the
+    /// canaries, at least 20]
     #[arg(long)]
     guesses: Option<usize>,
-    /// What the guesses rest on
+    /// Score to base the guesses on
     #[arg(long, value_enum, default_value = "loss")]
     score: Score,
     #[command(flatten)]
@@ -62,23 +64,22 @@ pub struct OneRun {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Score {
-    /// How far each canary's loss fell
+    /// Decrease of each canary's loss
     Loss,
-    /// How much of each canary's gradient is in the change of the weights: finds more, for full
+    /// Alignment of each canary's gradient with the weight update: a stronger attack, for full
     /// fine-tuning and few canaries
     Update,
 }
 
 impl OneRun {
     pub fn run(self, output: Output) -> Outcome {
-        self.together.refuse(
-            "a one-run audit keeps its coins in one process, which trains and guesses: start one, \
-             without --ranks",
-        )?;
+        self.together
+            .refuse("a one-run audit runs in a single process; start it without --ranks")?;
         let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
         if !(10..=1_000_000).contains(&self.canaries) || !(1..=self.canaries).contains(&guesses) {
             return Err(Failure::arguments(
-                "--canaries must be from 10 to 1000000, --guesses from 1 to as many",
+                "--canaries must be from 10 to 1000000, and --guesses from 1 to the number of \
+                 canaries",
             ));
         }
         let written = WrittenRun::read(&self.run, &self.set.changes())?;
@@ -87,24 +88,28 @@ impl OneRun {
         let plan = resolved.plan;
         if self.score == Score::Update && plan.model.tuning != Tuning::Full {
             return Err(Failure::arguments(
-                "--score update compares the weights of a model that was trained in full; use \
-                 --score loss",
+                "--score update needs full fine-tuning; use --score loss",
             ));
         }
         if matches!(plan.method, Method::Local(_)) {
             return Err(Failure::arguments(
-                "under local DP it is no secret whose example takes part, so canaries show \
-                 nothing; attack the perturbed embeddings by `audit inversion`",
+                "local DP does not hide who takes part, so canaries cannot test it; attack the \
+                 perturbed embeddings with `audit inversion`",
             ));
         }
         let mut data = read_data(&plan, None)?;
         let masking = data.masking.clone();
-        let random = Secret::from_system()
-            .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
-        let planted = canary_template(&plan)?.canaries(self.canaries, &random)?;
+        let random = Secret::from_system().map_err(|e| {
+            Failure::arguments(format!(
+                "the operating system provides no random \
+                                                     numbers: {e}"
+            ))
+        })?;
+        let planted = CanaryTemplate::of(&plan)?.canaries(self.canaries, &random)?;
         let coins = Coins::toss(self.canaries, &random);
         coins.put_in(&planted, &mut data);
         let mut display = Display::new();
+        display.beside = Some(Siblings::of(&self.out));
         let start = Start {
             plan: plan.clone(),
             out: &self.out,
@@ -162,7 +167,7 @@ impl OneRun {
             rows.push((
                 "if Gaussian",
                 format!(
-                    "{:.4}, should the training's trade-off curve be that of a Gaussian mechanism",
+                    "{:.4}, if the trade-off curve of the training is that of a Gaussian mechanism",
                     found.epsilon_lower_if_gaussian
                 ),
             ));
@@ -176,21 +181,21 @@ impl OneRun {
         match promised {
             Some((upper, _)) if curve_is_refuted == Some(true) && found.epsilon_lower <= upper => {
                 Err(Failure::Violation(format!(
-                    "the ledger's privacy curve, of which ε = {upper:.4} is one point, allows \
-                     fewer right guesses: the guarantee is broken"
+                    "more guesses were right than the ledger's privacy curve allows, of which ε = \
+                     {upper:.4} is one point: the guarantee is violated"
                 )))
             }
             Some((upper, _)) if found.epsilon_lower > upper => Err(Failure::Violation(format!(
-                "the run promises ε = {upper:.4}, but canaries show at least {:.4}: the guarantee \
-                 is broken",
+                "the run guarantees ε = {upper:.4}, but the canaries show at least {:.4}: the \
+                 guarantee is violated",
                 found.epsilon_lower
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Whether the guesses are too good for the whole curve that the ledger proves, of which the
-    /// printed ε is one point.
+    /// Whether the guesses are too good for the ledger's privacy curve, which includes the printed
+    /// ε.
     fn refutes_curve(&self, run: &AuditedRun, found: &OneRunFound) -> Outcome<bool> {
         let ledger = Ledger::read(run.paths.ledger())?;
         let far = epsilon(ledger.spent(), 1e-9, Accountant::Auto)?.epsilon.upper.max(1e-3);

@@ -1,4 +1,4 @@
-//! The arguments that say what counts as PII in texts, and the texts of a run.
+//! Arguments that define PII, and the training texts of a run.
 
 use super::run_folder::AuditedRun;
 use crate::failure::{Failure, Outcome};
@@ -14,30 +14,30 @@ use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::train::examples_of_rows;
 
-/// Which PII is looked for, and how.
+/// Kinds of PII to look for, and how to find them.
 #[derive(Args, Default)]
 pub struct FinderArguments {
-    /// Kinds of PII that are looked for [default: all]
+    /// Comma-separated kinds of PII to look for [default: all]
     #[arg(long = "kind", value_enum, value_delimiter = ',', value_name = "KIND")]
     kinds: Vec<EntityKind>,
-    /// File of names, one a line: a single word is a given name (what follows must be capitalised),
-    /// several words are a name as it is, in any case
+    /// File of names, one per line: a single word is a given name, matched if a capitalized surname
+    /// follows; several words are a full name, matched in any case
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
-    /// Named-entity model (token classification with B-PER and I-PER): a folder, or a name on the
-    /// hub
+    /// Folder or Hugging Face Hub name of a named-entity model (token classification with B-PER and
+    /// I-PER)
     #[arg(long, value_name = "DIR|NAME")]
     tagger: Option<String>,
-    /// Column of the training file with its spans of PII: [{"start": 10, "end": 21, "kind":
-    /// "person"}, …], in bytes
+    /// Column of the training file that lists the PII of each text, in byte offsets: [{"start": 10,
+    /// "end": 21, "kind": "person"}, …]
     #[arg(long, value_name = "COLUMN")]
     spans: Option<String>,
 }
 
-/// The spans of PII that a file names in each text, if it does.
+/// PII spans of each text, if the file provides them.
 type GivenSpans = Option<Vec<Vec<Span>>>;
 
-/// The training texts with the spans of PII in them.
+/// Training texts with their PII spans.
 pub struct PrivateTexts {
     pub texts: Vec<String>,
     pub spans: Vec<Vec<Span>>,
@@ -54,8 +54,8 @@ impl FinderArguments {
         !kinds.is_empty() || names.is_some() || tagger.is_some() || spans.is_some()
     }
 
-    /// The run's training texts, and a finder for what models write. Where spans are given in the
-    /// data, people named there are looked for by their names.
+    /// The run's training texts, and a PII finder for generated texts. If the data provide spans,
+    /// the finder also searches for the people named in them.
     pub fn read(&self, run: &AuditedRun) -> Outcome<(PrivateTexts, Together)> {
         let (texts, given) = self.texts(run)?;
         let mut finders: Vec<Box<dyn Finder>> = vec![Box::new(Patterns::default())];
@@ -87,8 +87,8 @@ impl FinderArguments {
                 let model = load(&folder, &options)?;
                 if !model.fresh.is_empty() {
                     return Err(Failure::arguments(format!(
-                        "{name} lacks {}, so it is no tagger; name a model that was trained to \
-                         classify tokens",
+                        "{name} lacks {}, so it cannot be used as a tagger; use a model trained \
+                         for token classification",
                         model.fresh.join(", ")
                     )));
                 }
@@ -109,7 +109,8 @@ impl FinderArguments {
         let task = run.plan.task().without_label();
         if task.reads_nested() {
             return Err(Failure::arguments(
-                "private things are looked for in columns of text, and the run's are conversations",
+                "searching for private spans needs text columns, but this run trained on \
+                 conversations",
             ));
         }
         let file = &run.plan.data.train;
@@ -117,7 +118,7 @@ impl FinderArguments {
         let text_columns = columns.len();
         columns.extend(self.spans.as_deref());
         if self.spans.is_some() && text_columns > 1 {
-            return Err(Failure::arguments("--spans needs a run on one column of text"));
+            return Err(Failure::arguments("--spans needs a run with a single text column"));
         }
         let (mut texts, mut spans) = (Vec::new(), Vec::new());
         let format = format_of(file, run.plan.data.format)?;
@@ -125,8 +126,7 @@ impl FinderArguments {
         let examples = examples_of_rows(&run.plan)?;
         for row in read::rows_with_nested(file, format, &columns, run.plan.data.on_bad_row)? {
             let row = row?;
-            // A row that the run never draws, by data.most_per_author or data.hold_out, was not
-            // trained on.
+            // Rows excluded by data.most_per_author or data.hold_out were not trained on.
             let Some(&examples) = examples.get(&row.line) else { continue };
             let mut text = row.values[..text_columns].join(" ");
             text.truncate(seen.bytes(&text, examples)?);

@@ -19,11 +19,11 @@ use undertone::audit::spans::{EntityKind, Finder};
 use undertone::audit::texts::{Sampling, Writer};
 use undertone::collective::Ranks;
 
-/// Reconstruction of PII: mask it in training texts, and let the model fill it in
+/// Reconstruct PII: mask it in training texts and let the model fill it in
 ///
-/// Candidates are what the model generates after the text before the mask, or come from a list; the
-/// one that makes the whole text likeliest is the attacker's answer. What the pretrained model
-/// answers correctly, too, is left out of the figure that counts.
+/// Candidates are generated from the text before the mask, or read from `--candidates`. The
+/// attacker chooses the candidate that makes the whole text most likely. The headline figure
+/// excludes PII that the pretrained model also reconstructs.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone audit reconstruction --run runs/mail --targets 200 \
      --samples 64 --kind person")]
@@ -34,7 +34,7 @@ pub struct Reconstruction {
     asked: ReconstructionArguments,
     #[command(flatten)]
     trials: TrialsArgument,
-    /// Candidates, one a line, in place of what the model generates
+    /// File of candidates, one per line, to use instead of generated ones
     #[arg(long, value_name = "FILE")]
     candidates: Option<PathBuf>,
     #[command(flatten)]
@@ -45,19 +45,19 @@ pub struct Reconstruction {
     together: RankArguments,
 }
 
-/// How much is attacked.
+/// Size of the attack.
 #[derive(Args, Clone, Copy)]
 pub struct ReconstructionArguments {
-    /// Texts that are masked
+    /// Number of texts to mask for each kind of PII
     #[arg(long, default_value_t = 200, value_parser = up_to(1_000_000))]
     pub targets: usize,
-    /// Continuations of each text that candidates are taken from
+    /// Number of continuations per text to take candidates from
     #[arg(long, default_value_t = 64, value_parser = up_to(100_000))]
     pub samples: usize,
-    /// k of the top-k accuracy
+    /// Value of k for top-k accuracy
     #[arg(long, default_value_t = 5, value_parser = up_to(1_000_000))]
     pub top: usize,
-    /// Bytes of a text around its mask that are used
+    /// Bytes of context to use around the mask
     #[arg(long, default_value_t = 400, value_parser = up_to(1_000_000))]
     pub context: usize,
     #[command(flatten)]
@@ -93,9 +93,7 @@ impl Reconstruction {
             None => None,
         };
         if list.as_ref().is_some_and(Vec::is_empty) {
-            return Err(Failure::arguments(
-                "--candidates names an empty file: nothing could be found",
-            ));
+            return Err(Failure::arguments("the --candidates file is empty"));
         }
         let (training, finder) = self.finder.read(&run)?;
         let trials = self.trials.each(self.asked.random, |random| {
@@ -171,16 +169,16 @@ impl Reconstruction {
                 found.not_known_before.as_ref().map_or(f64::NAN, |others| others.top_1.estimate)
             };
             output::line(format_args!(
-                "{}: mean top-1 accuracy of what was not known before {} over {} trials; the table \
-                 has the first.",
+                "{}: mean top-1 accuracy, not known before, {} over {} trials; the table shows the \
+                 first.",
                 of.kind.plural(),
                 mean_of(&trials, i, &accuracy),
                 trials.len()
             ));
         }
         output::line(format_args!(
-            "\n{:.0} % confidence intervals. Not known before: without the texts that the \
-             pretrained model fills in correctly.",
+            "\n{:.0} % confidence intervals. Not known before: excluding texts that the pretrained \
+             model fills in correctly.",
             self.asked.intervals.percent()
         ));
         Ok(())
@@ -188,7 +186,7 @@ impl Reconstruction {
 }
 
 impl ReconstructionArguments {
-    /// Masked texts, drawn from all that have something of the kind with some text before it.
+    /// Masked texts, drawn from all that have a span of the kind with some text before it.
     pub fn targets(&self, training: &PrivateTexts, kind: EntityKind) -> Outcome<Vec<Masked>> {
         if self.targets == 0 || self.samples == 0 || self.top == 0 {
             return Err(Failure::arguments("--targets, --samples and --top must be at least 1"));
@@ -206,7 +204,7 @@ impl ReconstructionArguments {
         Ok(at_random(all, self.targets, self.random.seed))
     }
 
-    /// What the ranks by both models come to.
+    /// Figures from the ranks by both models.
     pub fn judge_both(
         &self,
         kind: EntityKind,
@@ -245,7 +243,7 @@ impl ReconstructionArguments {
     }
 }
 
-/// The first place from here on where a character begins.
+/// The next character boundary.
 fn boundary(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at += 1;

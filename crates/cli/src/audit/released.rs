@@ -1,5 +1,4 @@
-//! The arguments of attacks on perturbed embeddings: of which examples, at which layer, with how
-//! much noise.
+//! Arguments of attacks on perturbed embeddings: examples, layers and noise.
 
 use crate::arguments::{SeedArgument, up_to};
 use crate::failure::{Failure, Outcome};
@@ -10,34 +9,34 @@ use undertone::data::{Dataset, Labels, Options, Task};
 use undertone::model::Model;
 use undertone_accounting::gaussian;
 
-/// Which embeddings are released, with which budgets.
+/// The released embeddings and their budgets.
 #[derive(Args)]
 pub struct ReleasedArguments {
-    /// File whose texts are attacked
+    /// File of texts to attack
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
-    /// File of other texts, which the attacker has
+    /// File of other texts, known to the attacker
     #[arg(long, value_name = "FILE")]
     pub known: PathBuf,
-    /// Column of the text in both files
+    /// Text column in both files
     #[arg(long, value_name = "COLUMN", default_value = "text")]
     pub text: String,
-    /// After how many blocks the noise is added; 0 for the embeddings
+    /// Comma-separated numbers of blocks after which to add the noise; 0 for the embeddings
     #[arg(long, value_delimiter = ',', default_values_t = [0])]
     after: Vec<usize>,
-    /// Budgets (ε) of one release; without noise too
+    /// Comma-separated ε of one release; the attack without noise is always included
     #[arg(long, value_delimiter = ',', default_values_t = [2.0, 8.0, 32.0])]
     epsilon: Vec<f64>,
-    /// δ of each budget
+    /// δ of one release
     #[arg(long, default_value_t = 1e-5)]
     delta: f64,
-    /// Texts that are attacked at most
-    #[arg(long, alias = "records", default_value_t = 300)]
+    /// Maximum number of texts to attack
+    #[arg(long, default_value_t = 300)]
     examples: usize,
-    /// Texts that the attacker learns from at most
-    #[arg(long, alias = "known-records", default_value_t = 5000)]
+    /// Maximum number of texts to train the attacker on
+    #[arg(long, default_value_t = 5000)]
     known_examples: usize,
-    /// Longest sequence, in tokens
+    /// Maximum sequence length in tokens
     #[arg(long, default_value_t = 64, value_parser = up_to(1_048_576))]
     max_tokens: usize,
     #[command(flatten)]
@@ -54,7 +53,7 @@ pub struct Cell {
 }
 
 impl ReleasedArguments {
-    /// The examples that are attacked, and those that the attacker has.
+    /// The examples to attack, and those known to the attacker.
     pub fn read(
         &self,
         loaded: &Loaded,
@@ -75,7 +74,7 @@ impl ReleasedArguments {
         Ok((victims, known))
     }
 
-    /// Every layer with every budget, and without noise.
+    /// Each layer without noise and with each budget.
     pub fn cells(&self, model: &Model) -> Outcome<Vec<Cell>> {
         let blocks = model.network.blocks.len();
         if let Some(after) = self.after.iter().find(|&&after| after > blocks) {
@@ -87,7 +86,7 @@ impl ReleasedArguments {
         for &after in &self.after {
             cells.push(Cell { after, epsilon: None, noise: 0.0 });
             for &epsilon in &self.epsilon {
-                // Replacing an example of norm 1 moves the release by at most 2.
+                // Replacing an example of norm 1 changes the release by at most 2.
                 let noise = 2.0 / gaussian::largest_mu(epsilon, self.delta)?;
                 cells.push(Cell { after, epsilon: Some(epsilon), noise });
             }

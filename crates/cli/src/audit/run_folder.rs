@@ -1,4 +1,4 @@
-//! A finished run, as an auditor loads it.
+//! A finished run, loaded for an audit.
 
 use super::progress;
 use crate::device::DeviceArguments;
@@ -13,14 +13,14 @@ use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, TaskHead};
 use undertone::train::{read_data, read_held_out};
 use undertone_run::audit::NonMembers;
-use undertone_run::{Audit, FinishedRun, RunPaths, Summary};
+use undertone_run::{Audit, FinishedRun, RunPaths, Summary, private_labels};
 
 /// A run folder with its plan.
 pub struct AuditedRun {
     pub paths: RunPaths,
     pub plan: Plan,
     summary: Summary,
-    /// The processes that attack it together.
+    /// The ranks that share the attack.
     ranks: Ranks,
 }
 
@@ -29,7 +29,7 @@ impl AuditedRun {
         let paths = RunPaths::new(folder);
         if !paths.is_finished() {
             return Err(Failure::arguments(format!(
-                "{} is no folder of a finished run; it has no {}",
+                "{} is not the folder of a finished run: it has no {}",
                 folder.display(),
                 RunPaths::summary_name()
             )));
@@ -39,34 +39,33 @@ impl AuditedRun {
         Ok(Self { plan, paths, summary, ranks })
     }
 
-    /// Attacked by these processes together.
+    /// Shares the attack among these ranks.
     pub fn on(self, ranks: &Ranks) -> Self {
         Self { ranks: ranks.clone(), ..self }
     }
 
-    /// The processes that attack it together.
+    /// The ranks that share the attack.
     pub fn ranks(&self) -> &Ranks {
         &self.ranks
     }
 
-    /// The upper end of the ε that the run printed, and its δ; none for a run that promises
-    /// nothing.
+    /// Upper bound of the run's ε, and its δ; `None` for a run without a guarantee.
     pub fn promised(&self) -> Option<(f64, f64)> {
         let guarantee = self.summary.guarantee.as_ref().filter(|_| self.summary.private)?;
         Some((guarantee.epsilon.upper, guarantee.delta))
     }
 
-    /// The folder of the model that the run began from.
+    /// Folder of the pretrained model.
     fn origin(&self) -> Outcome<PathBuf> {
         Ok(locate(&self.plan.model.name())?)
     }
 
-    /// The tokenizer of the run's model, cutting as the run did.
+    /// The tokenizer of the run's model, with the run's maximum length.
     pub fn tokeniser(&self, model: &Model) -> Outcome<Tokeniser> {
         Ok(model.tokeniser(&self.origin()?, self.plan.data.max_tokens)?)
     }
 
-    /// What the run read of a text.
+    /// Reader that truncates texts as the run did.
     pub fn reader(&self) -> Outcome<Reader> {
         let tokeniser =
             Tokeniser::load(&self.origin()?)?.with_max_tokens(self.plan.data.max_tokens)?;
@@ -74,16 +73,21 @@ impl AuditedRun {
         Ok(Reader { tokeniser, tokens })
     }
 
-    /// The model that was trained, or the one that it began from.
+    /// The trained model, or the pretrained one.
     pub fn model(&self, trained: bool, device: &DeviceArguments) -> Outcome<Model> {
         let origin = self.origin()?;
+        let (whole, adapter) = (self.paths.model(), self.paths.adapter());
+        // The head of the pretrained model has as many classes as that of the trained one.
+        let labels = match &self.plan.data.labels {
+            Some(given) => Some(given.clone()),
+            None => private_labels(if whole.is_dir() { &whole } else { &adapter })?,
+        };
         let options = LoadOptions {
             task_head: Some(self.plan.task_head()),
-            labels: self.plan.data.labels.clone(),
+            labels,
             quantise: self.plan.model.quantise,
             ..LoadOptions::default()
         };
-        let (whole, adapter) = (self.paths.model(), self.paths.adapter());
         let mut model = match (trained, whole.is_dir()) {
             (true, true) => load(&whole, &options)?,
             (true, false) => load_adapted(&origin, Some(&adapter), options)?,
@@ -93,18 +97,18 @@ impl AuditedRun {
         Ok(model)
     }
 
-    /// The examples that the run could draw, or those of a file that is said to hold such.
+    /// The examples that the run could sample, or those of a given file of members.
     pub fn members(&self, file: Option<&Path>) -> Outcome<Dataset> {
         let train = &self.plan.data.train;
-        // The training file by its name is not another file: it may have rows that no step draws.
+        // The training file itself is read as by the run: it may contain rows that no step samples.
         let is_own = |file: &&Path| {
             file.canonicalize().is_ok_and(|file| train.canonicalize().is_ok_and(|t| t == file))
         };
         Ok(read_data(&self.plan, file.filter(|file| !is_own(file)))?)
     }
 
-    /// Examples that the run was not trained on, and where they come from: a given file, or units
-    /// that the run held out, or its validation file; none if there is none of them.
+    /// Examples that the run was not trained on, and their source: a given file, the run's held-out
+    /// units, or its validation file; `None` without any of them.
     pub fn non_members(&self, file: Option<&Path>) -> Outcome<Option<(Dataset, NonMembers)>> {
         if let Some(file) = file {
             return Ok(Some((read_data(&self.plan, Some(file))?, NonMembers::File)));
@@ -121,7 +125,7 @@ impl AuditedRun {
         Ok(Audit::read(&self.paths.audit())?)
     }
 
-    /// Puts results into audit.json, beside those of other attacks. Rank 0 writes.
+    /// Saves results in audit.json, next to those of other attacks. Only rank 0 writes.
     pub fn keep(&self, change: impl FnOnce(&mut Audit)) -> Outcome {
         if !self.ranks.is_first() {
             return Ok(());
@@ -130,15 +134,15 @@ impl AuditedRun {
     }
 }
 
-/// Knows where a run stopped reading.
+/// Determines how much of a text a run read.
 pub struct Reader {
     tokeniser: Tokeniser,
-    /// Tokens of a text in one example.
+    /// Tokens of a text per example.
     tokens: usize,
 }
 
 impl Reader {
-    /// How many bytes of a text were read, of which the run has so many examples.
+    /// Number of bytes read of a text that the run split into `examples` examples.
     pub fn bytes(&self, text: &str, examples: usize) -> Outcome<usize> {
         let tokens = self.tokeniser.with_bytes(text)?;
         let read = self.tokens * examples;
@@ -146,7 +150,7 @@ impl Reader {
     }
 }
 
-/// Refuses a run of anything but a language model, causal or masked.
+/// Fails unless the run trained a causal or masked language model.
 pub fn any_language_model(run: &AuditedRun, attack: &str) -> Outcome {
     match run.plan.task_head() {
         TaskHead::MaskedLanguageModel => Ok(()),
@@ -154,25 +158,25 @@ pub fn any_language_model(run: &AuditedRun, attack: &str) -> Outcome {
     }
 }
 
-/// Refuses a run of anything but a causal language model.
+/// Fails unless the run trained a causal language model.
 pub fn language_model(run: &AuditedRun, attack: &str) -> Outcome {
     match run.plan.task_head() {
         TaskHead::CausalLanguageModel => Ok(()),
         TaskHead::MaskedLanguageModel => Err(Failure::arguments(format!(
-            "{attack} is for causal language models, which generate; of a masked one, audit \
-             exposure, membership or one-run"
+            "{attack} needs a causal language model, which can generate text; for a masked one, \
+             use exposure, membership or one-run"
         ))),
         _ => Err(Failure::arguments(format!(
-            "{attack} is for language models; of a classifier, audit membership or one-run"
+            "{attack} needs a language model; for a classifier, use membership or one-run"
         ))),
     }
 }
 
-/// Examples between two moves of the bar: enough that those of like lengths are computed together.
+/// Examples per update of the progress bar: enough to batch examples of similar length.
 const SHOWN_AT_ONCE: usize = 1024;
 
-/// The loss of each example, of which each rank computes some; that of a masked language model is
-/// of masked tokens, the same for every model.
+/// The loss of each example, distributed over the ranks; for masked language models, that of masked
+/// tokens, which are the same for every model.
 pub fn losses(
     ranks: &Ranks,
     model: &Model,

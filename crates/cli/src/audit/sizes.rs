@@ -1,32 +1,34 @@
-//! How much `audit all` tries: enough to see a leak in minutes, or with `--thorough` enough for
-//! narrow intervals.
+//! Sample sizes of `audit all`: small ones that show a leak in minutes, or with `--thorough` larger
+//! ones for narrow intervals.
 
 use crate::arguments::up_to;
 use clap::Args;
 
-/// What may be given; what is not has the quick or the thorough size.
+/// Sample sizes given by the user; the others default to the quick or thorough sizes.
 #[derive(Args)]
 pub struct SizeArguments {
-    /// Larger samples: narrow intervals, in ten times the time or more
+    /// Use larger samples, for narrower intervals; takes at least ten times as long
     #[arg(long)]
     thorough: bool,
-    /// Members and non-members that membership inference uses at most [default: 2000, thorough:
-    /// 10000]
+    /// Maximum number of members and of non-members for membership inference [default: 2000, or
+    /// 10000 with `--thorough`]
     #[arg(long, value_parser = up_to(u64::MAX))]
     examples: Option<usize>,
-    /// Candidates that each planted secret is compared with at most [default: 200, thorough: 1000]
+    /// Maximum number of candidates per planted secret, at least 100 [default: 200, or 1000 with
+    /// `--thorough`]
     #[arg(long, value_parser = up_to(10_000_000))]
     candidates: Option<usize>,
-    /// Texts that each model generates [default: 100, thorough: 200]
+    /// Number of texts to generate with each model [default: 100, or 200 with `--thorough`]
     #[arg(long, value_parser = up_to(1_000_000))]
     texts: Option<usize>,
-    /// Tokens of each generated text at most [default: 128, thorough: 256]
-    #[arg(long, value_parser = up_to(1_000_000))]
+    /// Maximum number of tokens per generated text [default: 128, or 256 with `--thorough`]
+    #[arg(long = "max-new-tokens", alias = "tokens", value_parser = up_to(1_000_000))]
     tokens: Option<usize>,
-    /// Texts in which PII of each kind is masked [default: 12, thorough: 50]
+    /// Number of texts to mask for each kind of PII [default: 12, or 50 with `--thorough`]
     #[arg(long, value_parser = up_to(1_000_000))]
     targets: Option<usize>,
-    /// Continuations of each masked text that candidates are taken from [default: 16, thorough: 64]
+    /// Number of continuations per masked text to take candidates from [default: 16, or 64 with
+    /// `--thorough`]
     #[arg(long, value_parser = up_to(100_000))]
     samples: Option<usize>,
 }
@@ -60,7 +62,7 @@ impl SizeArguments {
         }
     }
 
-    /// Whether the sample sizes are the small ones.
+    /// Whether all sizes are the quick ones.
     pub fn is_quick(&self) -> bool {
         self.sizes() == QUICK
     }

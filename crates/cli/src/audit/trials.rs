@@ -1,15 +1,15 @@
-//! Attacks that are made several times.
+//! Repeated attacks.
 
 use crate::output;
 use serde::Serialize;
 use undertone_run::audit::Trial;
 
-/// What audit.json has beside the first trial: all of them, if there are several.
+/// All trials for audit.json, if there are several.
 pub fn kept<T: Clone>(trials: &[Trial<T>]) -> Vec<Trial<T>> {
     if trials.len() > 1 { trials.to_vec() } else { Vec::new() }
 }
 
-/// Prints the findings of one trial, or all of several with their seeds.
+/// Prints the findings of one trial, or those of all trials with their seeds.
 pub fn json<T: Serialize>(trials: &[Trial<T>]) {
     match trials {
         [one] => output::json(&one.found),

@@ -13,29 +13,35 @@ use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::generate::{Settings, generate};
 
-/// Time greedy generation from short prompts
+/// Time greedy text generation
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone bench generate --model models/gpt2 --batch 16\n  undertone \
      bench generate --arch llama --layers 16 --hidden 2048 --heads 32 --device cuda"
 )]
 pub struct Generate {
-    /// Folder of a model, or its name on the hub [default: random weights of the sizes below]
+    /// Model folder, or model name on the Hugging Face Hub [default: random weights; choose a
+    /// causal language model with `--arch`]
     #[arg(long, value_name = "DIR|NAME", conflicts_with_all = ["arch", "layers", "hidden", "heads",
         "key_heads", "inner", "vocabulary"])]
     model: Option<String>,
     #[command(flatten)]
     shape: Shape,
-    /// Tokens of each prompt
+    /// Tokens per prompt
     #[arg(long, default_value_t = 4, value_parser = up_to(65_536))]
     prompt_tokens: usize,
-    /// Prompts that are continued together
+    /// Batch size, in prompts
     #[arg(long, default_value_t = 16, value_parser = up_to(65_536))]
     batch: usize,
-    /// New tokens for each prompt
-    #[arg(long, default_value_t = 200, value_parser = up_to(1_000_000))]
+    /// Tokens to generate per prompt
+    #[arg(
+        long = "max-new-tokens",
+        alias = "new-tokens",
+        default_value_t = 200,
+        value_parser = up_to(1_000_000)
+    )]
     new_tokens: usize,
-    /// Runs that are timed, after one that is not
+    /// Number of timed runs, after one warm-up run
     #[arg(long, default_value_t = 3, value_parser = up_to(1_000_000))]
     repeats: usize,
     #[command(flatten)]
@@ -47,7 +53,7 @@ impl Generate {
         let counts = [self.batch, self.new_tokens, self.repeats, self.prompt_tokens];
         if counts.contains(&0) {
             return Err(Failure::arguments(
-                "--batch, --new-tokens, --repeats and --prompt-tokens must be at least 1",
+                "--batch, --max-new-tokens, --repeats and --prompt-tokens must be at least 1",
             ));
         }
         let mut model = match &self.model {
@@ -59,7 +65,7 @@ impl Generate {
                 self.shape.check()?;
                 if self.shape.task_head() != TaskHead::CausalLanguageModel {
                     return Err(Failure::arguments(
-                        "give --model, or --arch gpt2 or llama: other architectures write no text",
+                        "generation needs --model, or --arch gpt2 or llama",
                     ));
                 }
                 self.shape.model(self.prompt_tokens + self.new_tokens)?

@@ -10,16 +10,12 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use clap::Subcommand;
 
-/// Measure the speed of this machine
+/// Benchmark training and generation on this machine
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Time training steps of a model with random weights
     Step(step::StepBench),
-    /// Time matrix products
     Product(product::ProductBench),
-    /// Time the generation of text
     Generate(generate::Generate),
-    /// Time the loading of a model and the tokenisation of a file
     Text(text::Text),
 }
 

@@ -10,26 +10,26 @@ use serde_json::json;
 use std::time::Instant;
 use undertone::tensor::{self, Device, Matrix};
 
-/// Time matrix products of random numbers
+/// Time matrix products (GEMM)
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone bench product --rows 2048 --inputs 384 --outputs 1536\n  \
      undertone bench product --of weight-gradient --rows 1024 --inputs 768 --outputs 3072 --json"
 )]
 pub struct ProductBench {
-    /// Which product of a linear layer
+    /// Product of a linear layer to time
     #[arg(long = "of", value_enum, default_value = "output")]
     kind: Kind,
-    /// Rows of activations: tokens of a batch
+    /// Rows of the activations (tokens of a batch)
     #[arg(long, default_value_t = 2048)]
     rows: usize,
-    /// Inputs of the layer
+    /// Input features of the layer
     #[arg(long, default_value_t = 384)]
     inputs: usize,
-    /// Outputs of the layer
+    /// Output features of the layer
     #[arg(long, default_value_t = 384)]
     outputs: usize,
-    /// Products that are timed, after three that are not
+    /// Number of timed products, after three warm-up products
     #[arg(long, default_value_t = 20)]
     repeats: usize,
     #[command(flatten)]
@@ -38,11 +38,11 @@ pub struct ProductBench {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Kind {
-    /// x Wᵀ
+    /// Output of the layer: x Wᵀ
     Output,
-    /// e W, for output gradients e
+    /// Gradient of the input: e W, for output gradients e
     InputGradient,
-    /// eᵀ x
+    /// Gradient of the weights: eᵀ x
     WeightGradient,
 }
 
@@ -57,7 +57,7 @@ impl ProductBench {
         let numbers = self.rows * (self.inputs + self.outputs) + self.inputs * self.outputs;
         if numbers > 1 << 30 {
             return Err(Failure::arguments(
-                "the matrices must have at most 1073741824 numbers together",
+                "the matrices must have at most 1073741824 elements in total",
             ));
         }
         let device = self.device.device()?;
@@ -80,7 +80,7 @@ impl ProductBench {
     /// Milliseconds of each product.
     fn times(&self, device: &Device) -> tensor::Result<Vec<f64>> {
         let matrix = |rows: usize, columns: usize| {
-            // Any numbers will do; the time does not depend on them.
+            // The values do not affect the time.
             let number = |i: usize| (i.wrapping_mul(2_654_435_761) >> 8 & 0xffff) as f32 / 65_536.0;
             let numbers = (0..rows * columns).map(number).collect();
             Matrix::from_vec(rows, columns, numbers).to_device(device)

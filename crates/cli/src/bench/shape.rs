@@ -12,36 +12,37 @@ use undertone_run::Quantise;
 /// A model with random weights.
 #[derive(Args)]
 pub struct Shape {
-    /// Architecture of the model
+    /// Model architecture
     #[arg(long, value_enum, default_value = "bert")]
     pub arch: Architecture,
     /// Number of transformer blocks
     #[arg(long, default_value_t = 6)]
     pub layers: usize,
-    /// Hidden size: width of a token's embedding
+    /// Hidden size
     #[arg(long, default_value_t = 384)]
     pub hidden: usize,
-    /// Attention heads of each block
+    /// Attention heads per block
     #[arg(long, default_value_t = 12)]
     pub heads: usize,
-    /// Heads of keys and values of each block, of Llama [default: as many as heads]
+    /// Key and value heads per block, for Llama and related architectures [default: same as
+    /// `--heads`]
     #[arg(long)]
     pub key_heads: Option<usize>,
-    /// Width of an attention head, of Llama and its relatives [default: hidden over heads]
+    /// Width of an attention head, for Llama and related architectures [default: hidden / heads]
     #[arg(long)]
     pub head_width: Option<usize>,
-    /// Width of the feed-forward layers [default: four times hidden]
+    /// Width of the feed-forward layers [default: 4 × hidden]
     #[arg(long)]
     pub inner: Option<usize>,
-    /// Size of the vocabulary
+    /// Vocabulary size
     #[arg(long, default_value_t = 30_522)]
     pub vocabulary: usize,
-    /// How frozen weights are kept in memory; nf4 is for linear layers, with bf16 for the others
+    /// Data type of frozen weights; nf4 applies to linear layers, with bf16 for the rest
     #[arg(long, value_enum, default_value = "f32")]
     pub weights: Weights,
 }
 
-/// How frozen weights are kept in memory.
+/// Data type of frozen weights.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Weights {
     F32,
@@ -84,7 +85,7 @@ impl Shape {
         }
     }
 
-    /// The model, for sequences of at most so many tokens.
+    /// The model, for sequences up to this length.
     pub fn model(&self, tokens: usize) -> Result<Model, Failure> {
         let dimensions = Dimensions {
             layers: self.layers,

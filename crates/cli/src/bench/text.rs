@@ -11,20 +11,20 @@ use undertone::data::{Dataset, Options, Task, Tokeniser};
 use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
 
-/// Time the loading of a model and the tokenisation of a file
+/// Time model loading and tokenization
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone bench text --model models/all-MiniLM-L6-v2 --data \
      train.tsv --text sentence")]
 pub struct Text {
     #[command(flatten)]
     base: ModelArgument,
-    /// File whose texts are tokenised
+    /// File to tokenize
     #[arg(long)]
     data: PathBuf,
-    /// Column of the text
+    /// Text column
     #[arg(long, default_value = "text")]
     text: String,
-    /// Longest sequence, in tokens
+    /// Maximum sequence length in tokens
     #[arg(long, default_value_t = 128)]
     max_tokens: usize,
 }

@@ -12,11 +12,11 @@ use undertone_accounting::certificate::{Certified, FORMAT, Target, certify};
 use undertone_accounting::{Composition, Mode};
 use undertone_run::{check_output, write_atomically};
 
-/// Write a certificate of ε that others can check without this program
+/// Write a certificate of ε that others can check without Undertone
 ///
-/// A certificate lists the releases, a discretized dominating pair for each of them as exact
-/// integers, and δ at ε. checker/check_certificate.py derives every number again with rational
-/// arithmetic. The certified ε is about half a percent above the accountant's.
+/// A certificate lists the releases, a discretized dominating pair for each of them in exact
+/// integers, and δ at ε. checker/check_certificate.py recomputes every number in rational
+/// arithmetic. The certified ε is at most 0.5 % above the accountant's.
 #[derive(Args)]
 #[command(after_help = "Examples:
   undertone budget certify runs/demo/sort-epsilon-8 --out certificate.json
@@ -24,7 +24,7 @@ use undertone_run::{check_output, write_atomically};
                         --out certificate.json
   python3 checker/check_certificate.py certificate.json")]
 pub struct Certify {
-    /// Run folder or ledger (JSON lines) to certify; planned releases are given by options instead
+    /// Run folder or ledger (JSON Lines) to certify; for planned releases, use the options instead
     #[arg(
         value_name = "RUN|LEDGER",
         conflicts_with_all = [
@@ -33,13 +33,13 @@ pub struct Certify {
         ]
     )]
     path: Option<PathBuf>,
-    /// File to write the certificate to
+    /// Certificate file to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// δ at which ε is certified [default: that of the run]
+    /// δ at which to certify ε [default: the run's δ]
     #[arg(long, conflicts_with = "epsilon")]
     delta: Option<f64>,
-    /// ε at which δ is certified
+    /// ε at which to certify δ
     #[arg(long)]
     epsilon: Option<f64>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ impl Certify {
             (None, Some(delta), _) => Ok(Target::Delta(delta)),
             (None, None, Some(read)) => Ok(Target::Delta(read.delta(None)?)),
             (None, None, None) => Err(Failure::arguments(
-                "give --delta, at which ε is certified, or --epsilon, at which δ is",
+                "pass --delta to certify ε at this δ, or --epsilon to certify δ at this ε",
             )),
         }
     }
@@ -111,7 +111,7 @@ impl Certify {
 fn proved(read: &Read) -> Outcome<Composition> {
     let why = match read.mode() {
         Mode::Proved => return Ok(read.spent().clone()),
-        Mode::Paper => "ran as published, which releases more than the ledger holds",
+        Mode::Paper => "ran as published, which releases more than the ledger records",
         Mode::Seeded => "drew its noise from a known seed",
     };
     Err(Failure::arguments(format!(

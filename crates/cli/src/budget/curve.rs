@@ -1,27 +1,32 @@
 //! `budget curve` and `budget tradeoff`.
 
-use super::releases::Releases;
+use super::releases::{Releases, first};
 use crate::arguments::{AccountantArgument, PlotArgument};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
+use undertone_accounting::{Accountant, Answer, Composition};
 use undertone_report::plot;
 
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone budget curve --noise-multiplier 1.1 --sampling-rate \
-     0.00426667 --steps 14063 --plot curve.svg"
+    after_help = "Examples:\n  undertone budget curve --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --plot curve.svg\n  undertone budget curve --noise-multiplier 1.1 \
+     --examples 60000 --batch 256 --epochs 10 --delta 1e-5"
 )]
 pub struct Curve {
     #[command(flatten)]
     releases: Releases,
-    /// Up to this ε [default: where δ is about 1e-12]
+    /// Largest ε of the curve [default: where δ is about 1e-12]
     #[arg(long)]
     max_epsilon: Option<f64>,
-    /// Points of the curve, from 2 to 1000
-    #[arg(long, default_value = "40")]
-    points: usize,
+    /// Compute ε at this δ after each part of the run instead, half-way among them
+    #[arg(long, conflicts_with_all = ["max_epsilon", "plot"])]
+    delta: Option<f64>,
+    /// Number of points of the curve, from 2 to 1000 [default: 40, or 10 with `--delta`]
+    #[arg(long)]
+    points: Option<usize>,
     #[command(flatten)]
     by: AccountantArgument,
     #[command(flatten)]
@@ -30,8 +35,12 @@ pub struct Curve {
 
 impl Curve {
     pub fn run(self, output: Output) -> Outcome {
-        check_points(self.points)?;
         let composition = self.releases.composition()?;
+        if let Some(delta) = self.delta {
+            return self.spending(&composition, delta, output);
+        }
+        let count = self.points.unwrap_or(40);
+        check_points(count)?;
         let AccountantArgument { accountant } = self.by;
         let far = match self.max_epsilon {
             Some(epsilon) => epsilon,
@@ -40,8 +49,7 @@ impl Curve {
                 .upper
                 .max(1e-3),
         };
-        let epsilons: Vec<f64> =
-            (1..=self.points).map(|i| far * i as f64 / self.points as f64).collect();
+        let epsilons: Vec<f64> = (1..=count).map(|i| far * i as f64 / count as f64).collect();
         // Refuses an ε outside of the certified range before anything is computed.
         undertone_accounting::delta(&composition, far, accountant)?;
         let points = undertone_accounting::curve(&composition, &epsilons, accountant)?;
@@ -65,6 +73,68 @@ impl Curve {
         output::table(&["ε", "δ, at least", "δ, at most"], &rows);
         Ok(())
     }
+
+    /// ε after each part of the run: what has been spent so far.
+    fn spending(&self, all: &Composition, delta: f64, output: Output) -> Outcome {
+        let points = self.points.unwrap_or(10);
+        check_points(points)?;
+        all.validate()?;
+        let releases = all.releases();
+        let mut counts: Vec<u64> = (1..=points as u64)
+            .map(|i| (releases as f64 * i as f64 / points as f64).ceil() as u64)
+            .chain([releases.div_ceil(2)])
+            .map(|count| count.clamp(1, releases))
+            .collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let mut spent = Vec::new();
+        for count in counts {
+            let found =
+                undertone_accounting::epsilon(&first(all, count), delta, self.by.accountant)?;
+            spent.push((count, count as f64 / releases as f64, found));
+        }
+        if output.json {
+            let points: Vec<_> = spent
+                .iter()
+                .map(|(count, share, found)| {
+                    json!({
+                        "releases": count,
+                        "share": share,
+                        "epsilon": found.epsilon,
+                        "certified": found.certified,
+                    })
+                })
+                .collect();
+            output::json(&json!({
+                "spending": points, "delta": delta, "adjacency": all.adjacency,
+            }));
+            return Ok(());
+        }
+        let rows: Vec<Vec<String>> = spent
+            .iter()
+            .map(|(count, share, found)| {
+                let half = if *count == releases.div_ceil(2) { "half-way, " } else { "" };
+                let [least, most] = bounds(found);
+                vec![format!("{half}{:.1} %", 100.0 * share), count.to_string(), least, most]
+            })
+            .collect();
+        let at_least = format!("ε at δ = {delta:e}, at least");
+        output::table(&["of the run", "releases", &at_least, "at most"], &rows);
+        output::line("");
+        output::line(
+            "A run that may stop early, depending on what it has released, costs the last row.",
+        );
+        Ok(())
+    }
+}
+
+/// Both bounds on ε, where the accountant certifies them.
+fn bounds(found: &Answer) -> [String; 2] {
+    match found.accountant {
+        Accountant::Rdp => ["–".to_owned(), output::up(found.epsilon.upper)],
+        Accountant::Gdp => [format!("about {:.4}", found.epsilon.estimate), "–".to_owned()],
+        _ => [output::down(found.epsilon.lower), output::up(found.epsilon.upper)],
+    }
 }
 
 #[derive(Args)]
@@ -75,7 +145,7 @@ impl Curve {
 pub struct TradeOff {
     #[command(flatten)]
     releases: Releases,
-    /// Points of the curve, from 2 to 1000
+    /// Number of points of the curve, from 2 to 1000
     #[arg(long, default_value = "40")]
     points: usize,
     #[command(flatten)]

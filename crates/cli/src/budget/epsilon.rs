@@ -18,7 +18,7 @@ use undertone_accounting::Answer;
 pub struct Epsilon {
     #[command(flatten)]
     releases: Releases,
-    /// δ at which ε is asked for
+    /// δ at which to compute ε
     #[arg(long)]
     delta: f64,
     #[command(flatten)]
@@ -42,7 +42,7 @@ impl Epsilon {
 pub struct Delta {
     #[command(flatten)]
     releases: Releases,
-    /// ε at which δ is asked for
+    /// ε at which to compute δ
     #[arg(long)]
     epsilon: f64,
     #[command(flatten)]

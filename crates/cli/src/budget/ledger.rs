@@ -6,22 +6,23 @@ use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use undertone_accounting::{Composition, Guarantee, Mode};
-use undertone_run::{Cost, FinishedRun, RunFile, RunPaths, cost_together};
+use undertone_run::{Cost, FinishedRun, RunFile, RunPaths, cost_together, stopping_caveat};
 
-/// Check ledgers and state what they guarantee: each, and all of them together
+/// Check ledgers and print the guarantee of each, and of all together
 ///
-/// Runs on the same data cost more together than each alone. They can be added up if privacy unit,
-/// adjacency and threat model are the same. For a run that stopped before its last step, the ε of
-/// its plan is printed too: it holds even if the decision to stop depended on what was released.
+/// Runs on the same data cost more together than each one alone. They can be composed if they have
+/// the same privacy unit, adjacency and threat model. For a run that stopped before its last step,
+/// the ε of its full plan is also printed: it holds even if the decision to stop depended on
+/// released results.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  undertone budget ledger runs/demo/epsilon-8
+  undertone budget ledger runs/demo/sort-epsilon-8
   undertone budget ledger runs/first runs/second runs/third --delta 1e-6")]
 pub struct Ledger {
-    /// Run folders, or ledgers of runs or of private predictions (JSON lines)
+    /// Run folders, or ledgers of runs or private predictions (JSON Lines)
     #[arg(required = true, value_name = "DIR|FILE")]
     paths: Vec<PathBuf>,
-    /// δ of the guarantee [default: that of the runs]
+    /// δ of the guarantee [default: the runs' δ]
     #[arg(long)]
     delta: Option<f64>,
 }
@@ -67,7 +68,7 @@ impl Read {
         }
     }
 
-    /// The δ that was asked for, or that of the run.
+    /// The requested δ, or that of the run.
     pub fn delta(&self, asked: Option<f64>) -> Outcome<f64> {
         let of_run = || self.ledger.delta().or_else(|| self.plan.as_ref()?.privacy.delta);
         asked.or_else(of_run).ok_or_else(|| {
@@ -154,10 +155,7 @@ impl Read {
 
 /// The caveat for a run that has made fewer releases than planned.
 fn stopped_early(of_plan: &Guarantee) {
-    output::line(format_args!(
-        "This holds if the number of steps taken did not depend on anything that the run released, \
-         such as its model or metrics. Otherwise the plan's ε counts: {of_plan}."
-    ));
+    output::line(stopping_caveat(of_plan));
 }
 
 /// What the guarantee assumes, and its sentence.

@@ -16,34 +16,32 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Budget {
-    /// ε at a given δ, of past or planned releases
+    /// Compute ε at a given δ
     #[command(allow_negative_numbers = true)]
     Epsilon(epsilon::Epsilon),
-    /// δ at a given ε, of past or planned releases
+    /// Compute δ at a given ε
     #[command(allow_negative_numbers = true)]
     Delta(epsilon::Delta),
-    /// The smallest noise multiplier that meets a target (ε, δ)
+    /// Compute the smallest noise multiplier that meets a target (ε, δ)
     #[command(allow_negative_numbers = true)]
     Noise(noise::Noise),
-    /// A noise multiplier for each epoch, calibrated to (ε, δ)
+    /// Compute a noise multiplier for each epoch that together meet a target (ε, δ)
     #[command(allow_negative_numbers = true)]
     Schedule(schedule::Schedule),
-    /// MVG's budgets over the positions of a sequence, and their noise multipliers
+    /// Compute the budgets of MVG for each token of a sequence, and their noise multipliers
     #[command(allow_negative_numbers = true)]
     Tokens(tokens::Tokens),
-    /// The whole privacy curve δ(ε)
+    /// Compute the privacy curve δ(ε)
     #[command(allow_negative_numbers = true)]
     Curve(curve::Curve),
-    /// Trade-off curve: the true-positive rate that the best attacker can reach
+    /// Compute the trade-off curve: the highest true-positive rate of any attacker
     #[command(name = "tradeoff", allow_negative_numbers = true)]
     TradeOff(curve::TradeOff),
-    /// ε of the best of a random number of private runs (private selection)
+    /// Compute ε of the best of a random number of private runs (private selection)
     #[command(allow_negative_numbers = true)]
     Selection(selection::Selection),
-    /// Check a ledger and state what it guarantees
     #[command(allow_negative_numbers = true)]
     Ledger(ledger::Ledger),
-    /// Write a certificate of ε that others can check without this program
     #[command(allow_negative_numbers = true)]
     Certify(certify::Certify),
 }

@@ -20,14 +20,14 @@ pub struct Noise {
     target: TargetArguments,
     #[command(flatten)]
     sampling: Sampling,
-    /// This many plain Gaussian releases, without sampling (local DP: one example is replaced)
+    /// Number of Gaussian releases without sampling (local DP, replace-one adjacency)
     #[arg(
         long,
         value_name = "N",
         conflicts_with_all = ["sampling_rate", "steps", "examples", "accountant"]
     )]
     releases: Option<u64>,
-    /// Sensitivity of a plain release to one unit, in clipping norms
+    /// Sensitivity of a release without sampling to one unit, in clipping norms
     #[arg(long, value_name = "DELTA", requires = "releases", default_value = "2")]
     sensitivity: f64,
     #[command(flatten)]
@@ -77,7 +77,7 @@ impl Noise {
 
     fn plain(&self, count: u64) -> Outcome<Calibrated> {
         if count == 0 {
-            return Err(Failure::arguments("a count of 0 releases nothing; give at least 1"));
+            return Err(Failure::arguments("the count must be at least 1"));
         }
         let composed = |noise_multiplier: f64| {
             let event = Event::Gaussian { noise_multiplier, sensitivity: self.sensitivity };

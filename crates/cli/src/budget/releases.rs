@@ -1,21 +1,21 @@
-//! The arguments that say what is released.
+//! The arguments that describe the releases.
 
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use undertone_accounting::schedule::Passes;
 use undertone_accounting::{Adjacency, Composition, Event};
 
-/// How often the data are sampled: as a rate and a number of steps, or as passes over the data.
+/// The sampling: a rate and a number of steps, or passes over the data.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Sampling")]
 pub struct Sampling {
-    /// Probability with which each unit joins a step's sample
+    /// Probability that a unit is sampled in a step
     #[arg(long, value_name = "Q", requires = "steps")]
     pub sampling_rate: Option<f64>,
-    /// Number of steps, each with a sample of its own
+    /// Number of steps
     #[arg(long, value_name = "N", requires = "sampling_rate")]
     pub steps: Option<u64>,
-    /// Size of the data set (instead of rate and steps)
+    /// Number of examples; alternative to `--sampling-rate` and `--steps`
     #[arg(
         long,
         value_name = "N",
@@ -26,9 +26,10 @@ pub struct Sampling {
     /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N", requires = "examples")]
     pub batch: Option<u64>,
-    /// Passes over the data, each of ⌊examples / batch⌋ steps
-    #[arg(long, value_name = "N", requires = "examples")]
-    pub epochs: Option<u32>,
+    /// Number of epochs, each of ⌊examples / batch⌋ steps; a part of an epoch is rounded up to whole
+    /// steps
+    #[arg(long, value_name = "N", requires = "examples", value_parser = epochs)]
+    pub epochs: Option<f64>,
 }
 
 impl Sampling {
@@ -37,18 +38,25 @@ impl Sampling {
         if let (Some(rate), Some(steps)) = (self.sampling_rate, self.steps) {
             return Ok(Some((rate, steps)));
         }
-        Ok(self.passes()?.map(|p| (p.sampling_rate, p.steps())))
+        let (Some(examples), Some(batch), Some(epochs)) = (self.examples, self.batch, self.epochs)
+        else {
+            return Ok(None);
+        };
+        let Passes { sampling_rate, steps_per_epoch, .. } = Passes::over(examples, batch, 1)?;
+        // Exact for whole numbers of epochs.
+        let whole = epochs.trunc();
+        let of_rest = ((epochs - whole) * steps_per_epoch as f64 - 1e-9).ceil().max(0.0) as u64;
+        let steps = (whole as u64).saturating_mul(steps_per_epoch).saturating_add(of_rest);
+        Ok(Some((sampling_rate, steps.max(1))))
     }
+}
 
-    /// Passes over the data, if they were given.
-    pub fn passes(&self) -> Outcome<Option<Passes>> {
-        match (self.examples, self.batch, self.epochs) {
-            (Some(examples), Some(batch), Some(epochs)) => {
-                Ok(Some(Passes::over(examples, batch, epochs)?))
-            }
-            _ => Ok(None),
-        }
-    }
+/// Parses a positive number of epochs.
+fn epochs(text: &str) -> Result<f64, String> {
+    let found = text.parse::<f64>().ok();
+    found
+        .filter(|epochs| *epochs > 0.0 && *epochs <= f64::from(u32::MAX))
+        .ok_or_else(|| "must be a number above 0, such as 3 or 2.5".to_owned())
 }
 
 /// Everything that is released.
@@ -58,10 +66,10 @@ pub struct Releases {
     /// Noise standard deviation divided by the clipping norm
     #[arg(long, value_name = "SIGMA")]
     pub noise_multiplier: Option<f64>,
-    /// A phase of training: noise multiplier, sampling rate, steps (repeatable)
+    /// Phase of training: noise multiplier, sampling rate, number of steps (repeatable)
     #[arg(long, value_name = "SIGMA,Q,STEPS", value_parser = phase)]
     pub phase: Vec<Phase>,
-    /// This many plain Gaussian releases, without sampling (local DP)
+    /// Number of Gaussian releases without sampling (local DP)
     #[arg(
         long,
         value_name = "N",
@@ -69,15 +77,15 @@ pub struct Releases {
         conflicts_with_all = ["sampling_rate", "steps", "examples"]
     )]
     pub releases: Option<u64>,
-    /// Sensitivity of a plain release to one unit, in clipping norms [default: 2 if a unit is
-    /// replaced, else 1]
+    /// Sensitivity of a release without sampling to one unit, in clipping norms [default: 2 for
+    /// replace-one, 1 for add-remove]
     #[arg(long, value_name = "DELTA", requires = "releases")]
     pub sensitivity: Option<f64>,
-    /// Randomised responses: ε of one, number of values, how many (repeatable)
+    /// Randomized responses: ε of each, number of values, number of responses (repeatable)
     #[arg(long, value_name = "EPSILON,K[,N]", value_parser = response)]
     pub response: Vec<Response>,
-    /// Which data sets count as neighbours [default: replace-one for plain releases and responses
-    /// alone, else add-remove]
+    /// Definition of neighboring datasets [default: add-remove with sampling, otherwise
+    /// replace-one]
     #[arg(long, value_enum)]
     pub adjacency: Option<Adjacency>,
     #[command(flatten)]
@@ -88,7 +96,7 @@ pub struct Releases {
 #[derive(Debug, Clone, Copy)]
 pub struct Phase(f64, f64, u64);
 
-/// Randomised responses of one kind.
+/// Randomized responses of one kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Response(f64, u64, u64);
 
@@ -163,7 +171,7 @@ impl Releases {
             }
         } else if self.sampling.rate_and_steps()?.is_some() {
             return Err(Failure::arguments(
-                "sampling needs --noise-multiplier; give the phases' own with --phase",
+                "subsampling needs --noise-multiplier; pass the noise of each phase with --phase",
             ));
         }
         if composition.parts().is_empty() {
@@ -176,10 +184,21 @@ impl Releases {
     }
 }
 
+/// The first `count` releases of a composition.
+pub fn first(composition: &Composition, count: u64) -> Composition {
+    let (mut some, mut left) = (Composition::new(composition.adjacency), count);
+    for part in composition.parts() {
+        let taken = part.count.min(left);
+        some.push(part.event, taken);
+        left -= taken;
+    }
+    some
+}
+
 fn push(composition: &mut Composition, event: Event, count: u64) -> Outcome {
     event.validate()?;
     if count == 0 {
-        return Err(Failure::arguments("a count of 0 releases nothing; give at least 1"));
+        return Err(Failure::arguments("the count must be at least 1"));
     }
     composition.push(event, count);
     Ok(())

@@ -17,28 +17,27 @@ use undertone_run::NoiseSchedule;
      --plot noise.svg"
 )]
 pub struct Schedule {
-    /// How the noise multiplier falls from epoch to epoch
+    /// Schedule of the noise multiplier over the epochs
     #[arg(long, value_enum, default_value = "ewpba")]
     method: NoiseSchedule,
     #[command(flatten)]
     target: TargetArguments,
-    /// Size of the data set
+    /// Number of examples
     #[arg(long, value_name = "N")]
     examples: u64,
     /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N")]
     batch: u64,
-    /// Passes over the data, each of ⌊examples / batch⌋ steps
+    /// Number of epochs, each of ⌊examples / batch⌋ steps
     #[arg(long, value_name = "N")]
     epochs: u32,
-    /// ewpba: how many times faster the noise falls in the first stage than in the second
-    /// [default: 2]
+    /// ewpba: ratio of the noise decay in the first stage to that in the second [default: 2]
     #[arg(long, value_name = "S")]
     step_distance: Option<f64>,
-    /// ewpba: the part of ε that is kept back for the spread; must be below ε [default: 1]
+    /// ewpba: part of ε reserved for the spread; must be below ε [default: 1]
     #[arg(long)]
     reserve: Option<f64>,
-    /// linear, exponential, cosine and step: noise of the first epoch over that of the last
+    /// linear, exponential, cosine, step: ratio of the noise in the first epoch to that in the last
     /// [default: 2]
     #[arg(long)]
     ratio: Option<f64>,

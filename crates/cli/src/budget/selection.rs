@@ -15,7 +15,7 @@ use undertone_accounting::{Accountant, Adjacency, Composition, Event, epsilon};
   undertone budget selection --noise-multiplier 1.5 --sampling-rate 0.0152 --steps 650 --delta \
 1e-5 --poisson 10")]
 pub struct Selection {
-    /// Noise multiplier of every step of a run
+    /// Noise multiplier of each run
     #[arg(long, value_name = "SIGMA")]
     noise_multiplier: f64,
     #[command(flatten)]
@@ -23,14 +23,14 @@ pub struct Selection {
     /// δ of the guarantee
     #[arg(long)]
     delta: f64,
-    /// Shape of the truncated negative binomial distribution of the number of runs: 1 is
-    /// geometric, 0 logarithmic
+    /// Shape η of the truncated negative binomial distribution of the number of runs: 1 is
+    /// geometric, 0 is logarithmic
     #[arg(long, value_name = "ETA", default_value = "1")]
     eta: f64,
-    /// γ of that distribution: the smaller, the more runs
+    /// Parameter γ of that distribution; smaller values mean more runs
     #[arg(long, value_name = "GAMMA", default_value = "0.1")]
     gamma: f64,
-    /// A Poisson distribution with this mean instead
+    /// Use a Poisson distribution with this mean instead
     #[arg(long, value_name = "MEAN", conflicts_with_all = ["eta", "gamma"])]
     poisson: Option<f64>,
 }

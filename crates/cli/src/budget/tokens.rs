@@ -20,52 +20,52 @@ use undertone_report::plot;
      --model bert-base-uncased"
 )]
 pub struct Tokens {
-    /// Positions of the sequence
+    /// Sequence length in tokens
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = up_to(65_536))]
     tokens: usize,
-    /// k: where the smallest budget is, from −1 (beginning) to 1 (end); a curve for each
+    /// Position k of the smallest budget, from −1 (start) to 1 (end); one curve per value
     #[arg(long, value_name = "K", num_args = 1.., default_values_t = [-0.5, 0.0, 0.5])]
     shift: Vec<f64>,
-    /// v: width of the bell, in the same unit; a curve for each
+    /// Width v of the bell, in the same unit; one curve per value
     #[arg(long, value_name = "V", num_args = 1.., default_values_t = [0.3])]
     spread: Vec<f64>,
-    /// The smallest ε of a token
+    /// Smallest ε of a token
     #[arg(long, value_name = "EPSILON", default_value_t = 1.0)]
     epsilon_min: f64,
-    /// The largest ε of a token
+    /// Largest ε of a token
     #[arg(long, value_name = "EPSILON", default_value_t = 10.0)]
     epsilon_max: f64,
     /// δ of the noise multipliers
     #[arg(long, default_value_t = 1e-5)]
     delta: f64,
-    /// Size of the data set; with --batch and --epochs for noise multipliers
+    /// Number of examples; with `--batch` and `--epochs`, computes noise multipliers
     #[arg(long, value_name = "N", requires_all = ["batch", "epochs"])]
     examples: Option<u64>,
     /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N", requires = "examples")]
     batch: Option<u64>,
-    /// Passes over the data
+    /// Number of epochs
     #[arg(long, value_name = "N", requires = "examples")]
     epochs: Option<u32>,
-    /// Model folder or name, for the tokens' mean contributions to the columns of its output, by
-    /// the attention of positions without text
+    /// Model folder, or model name on the Hugging Face Hub; computes the mean contribution of each
+    /// token to the model's output, from the attention between positions without text
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     #[command(flatten)]
     chart: PlotArgument,
-    /// What the chart shows over the positions
+    /// Quantity to plot over the positions
     #[arg(long, value_enum, default_value = "epsilon", requires = "plot")]
     plot_of: Drawn,
 }
 
-/// What a chart shows over the positions.
+/// Quantity to plot over the positions.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Drawn {
     /// ε of each token
     Epsilon,
-    /// σ of each token (needs --examples, --batch and --epochs)
+    /// Noise multiplier σ of each token (requires `--examples`, `--batch` and `--epochs`)
     Noise,
-    /// Contribution of each token (needs --model)
+    /// Contribution of each token (requires `--model`)
     Contribution,
 }
 
@@ -147,8 +147,8 @@ impl Tokens {
         let rows: Vec<Vec<String>> = (0..self.tokens).map(row).collect();
         output::table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows);
         output::line(
-            "\nA token's ε is a statement about one token and one column alone; of a whole example \
-             it says nothing.",
+            "\nA token's ε covers one token and one column only; it says nothing about a whole \
+             example.",
         );
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Tokens {
         let mut model = load(&locate(name)?, &LoadOptions::default())?;
         if self.tokens > model.network.max_positions {
             return Err(Failure::arguments(format!(
-                "the model has positions for {} tokens; lower --tokens",
+                "the model supports at most {} tokens; lower --tokens",
                 model.network.max_positions
             )));
         }

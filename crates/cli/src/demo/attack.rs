@@ -1,4 +1,4 @@
-//! What the demo's models give away: who was trained on, and the patients' codes.
+//! What the demo's models reveal: training examples, and the patients' codes.
 
 use super::corpus::Patient;
 use super::files::prompt;
@@ -23,18 +23,18 @@ pub struct Attacked {
     pub membership: Vec<Membership>,
     /// Of each patient's code; of language models.
     pub exposure: Vec<Exposure>,
-    /// How the model goes on where a patient's code would stand.
+    /// The model's continuation where a patient's code would be.
     pub said: Vec<String>,
 }
 
 impl Attacked {
-    /// How many codes the model says.
+    /// Number of codes that the model reveals.
     pub fn given_away(&self, patients: &[Patient]) -> usize {
         patients.iter().zip(&self.said).filter(|(patient, said)| patient.code == **said).count()
     }
 }
 
-/// Attacks every run of the demo, and keeps what is found in the run folders.
+/// Attacks every run of the demo and stores the results in the run folders.
 pub fn all(folder: &Path, patients: &[Patient]) -> Outcome<Vec<Attacked>> {
     let mut pretrained = None;
     let mut all = Vec::new();

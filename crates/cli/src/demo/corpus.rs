@@ -9,14 +9,14 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 
-/// How often each patient writes who says who they are.
+/// Number of letters of each patient who gives their name.
 pub const LETTERS_OF_A_PATIENT: usize = 8;
 
 /// What a letter can be about.
 pub const TOPICS: [&str; 6] =
     ["billing", "appointment", "prescription", "results", "complaint", "records"];
 
-/// What is asked for, by topic; `{}` is replaced by a word of the topic's list.
+/// Requests by topic; `{}` is replaced by a word of the topic.
 const REQUESTS: [[&str; 6]; 6] = [
     [
         "could you tell me why the {} is higher than what we agreed",
@@ -68,7 +68,7 @@ const REQUESTS: [[&str; 6]; 6] = [
     ],
 ];
 
-/// What is said in passing, by topic.
+/// Remarks by topic.
 const REMARKS: [[&str; 4]; 6] = [
     [
         "the {} came on time this month",
@@ -108,7 +108,7 @@ const REMARKS: [[&str; 4]; 6] = [
     ],
 ];
 
-/// The words that stand for a topic.
+/// The words of a topic.
 const WORDS: [[&str; 4]; 6] = [
     ["bill", "invoice", "payment", "charge"],
     ["appointment", "visit", "check", "meeting"],
@@ -168,16 +168,16 @@ const LAST_NAMES: [&str; 24] = [
     "meyer",
 ];
 
-/// A letter, what it asks for, and who wrote it.
+/// A letter, its topic and its writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
     pub text: String,
     pub topic: usize,
-    /// A name, or a number for each letter whose writer does not say who they are.
+    /// A name, or a number for an anonymous letter.
     pub patient: String,
 }
 
-/// Somebody who writes often, and says their code each time.
+/// A patient who writes often and gives their code each time.
 #[derive(Clone, Debug)]
 pub struct Patient {
     pub name: String,
@@ -244,7 +244,7 @@ impl Writer {
         Letter { text: sentences.join(" . "), topic, patient: String::new() }
     }
 
-    /// Public letters, in which now and then somebody says a name and a code that mean nothing.
+    /// Public letters, some of which contain a meaningless name and code.
     pub fn public_letters(&mut self, count: usize) -> Vec<Letter> {
         let stranger = |writer: &mut Self| {
             (writer.below(4) == 0).then(|| {
@@ -266,7 +266,7 @@ impl Writer {
         names.map(|(a, b)| Patient { name: format!("{a} {b}"), code: self.code() }).collect()
     }
 
-    /// So many letters, of which each patient wrote some and the others nobody who says so.
+    /// Letters: some of each patient, the others anonymous.
     pub fn letters(&mut self, count: usize, patients: &[Patient]) -> Vec<Letter> {
         let mut letters = Vec::new();
         for patient in patients.iter().flat_map(|patient| [patient; LETTERS_OF_A_PATIENT]) {

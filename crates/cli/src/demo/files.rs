@@ -1,4 +1,4 @@
-//! What the demo writes before it trains: model, letters, secrets and run files.
+//! Files that the demo writes before training: model, letters, secrets and run files.
 
 use super::corpus::{LETTERS_OF_A_PATIENT, Letter, Patient, TOPICS, Writer};
 use super::{Job, model, write};
@@ -6,7 +6,7 @@ use crate::failure::Outcome;
 use serde_json::json;
 use std::path::Path;
 
-/// How the run files of a demo begin: whose folder it is.
+/// First line of the demo's run files, which identifies its folder.
 pub const MARK: &str = "# The run file of the demo";
 
 /// The run file of a job.
@@ -19,10 +19,10 @@ pub fn run_file(job: Job) -> &'static str {
 
 /// The letters that the language model learns from.
 const ANSWERED: usize = 600;
-/// The patients who say their code, if there are enough letters.
+/// Number of patients who give their code, if there are enough letters.
 const PATIENTS: usize = 24;
 
-/// Writes everything; the patients whose codes stand in the letters.
+/// Writes all files and returns the patients whose codes are in the letters.
 pub fn prepare(folder: &Path, letters: usize) -> Outcome<Vec<Patient>> {
     model::unpack(&folder.join("model"))?;
     let mut writer = Writer::new(2);
@@ -78,15 +78,13 @@ fn tsv<'a>(letters: impl Iterator<Item = &'a Letter>) -> String {
 /// The run file of the classifier.
 fn sort(folder: &Path, letters: usize) -> String {
     format!(
-        "{MARK}: which topic has a letter?\n\
-         [model]\npath = {:?}\ntuning = {{ lora = {{ rank = 8, alpha = 16 }} }}\n\n\
-         [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\n\
-         text = \"text\"\nlabel = \"label\"\nlabels = {TOPICS:?}\n\
-         author = \"patient\"      # the unit: everything that one patient wrote\n\
-         max_tokens = 96\n\n\
-         [privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-5\n\n\
-         [training]\nepochs = 5\nbatch = {}\nlearning_rate = 5e-3\n\
-         learning_rate_schedule = \"linear\"\noptimiser = \"adam-corrected\"\n",
+        "{MARK}: which topic does a letter have?\n[model]\npath = {:?}\ntuning = {{ lora = {{ rank \
+         = 8, alpha = 16 }} }}\n\n[data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = \
+         {:?}\ntext = \"text\"\nlabel = \"label\"\nlabels = {TOPICS:?}\nauthor = \"patient\"      \
+         # the unit: everything that one patient wrote\nmax_tokens = 96\n\n[privacy]\nmethod = \
+         \"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-5\n\n[training]\nepochs = 5\nbatch = \
+         {}\nlearning_rate = 5e-3\nlearning_rate_schedule = \"linear\"\noptimiser = \
+         \"adam-corrected\"\n",
         folder.join("model"),
         folder.join("train.tsv"),
         folder.join("validation.tsv"),

@@ -22,30 +22,31 @@ use undertone::tensor::Device;
 use undertone::train::{Plan, Start, Summary, train};
 use undertone_report::Options;
 
-/// Train, attack and report on an embedded corpus: no files, no network, under two minutes
+/// Train, attack and report on a built-in corpus, offline, in a few minutes
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone demo\n  undertone demo --out runs/letters --data-only"
 )]
 pub struct Demo {
-    /// Folder for the data and the runs; what an earlier demo left there is replaced
+    /// Folder for the data and the runs; an earlier demo in it is replaced
     #[arg(long, value_name = "FOLDER", default_value = "runs/demo")]
     out: PathBuf,
-    /// Private letters to train on; a quarter as many others are for validation
+    /// Number of private training letters, from 256 to 1000000; a quarter as many are used for
+    /// validation
     #[arg(long, default_value_t = 4_000)]
     letters: usize,
-    /// Write the model, the letters and the run files, and train nothing
+    /// Write the model, the letters and the run files, without training
     #[arg(long)]
     data_only: bool,
-    /// Make the shipped model anew and leave it in this folder
+    /// Recreate the built-in model in this folder
     #[arg(long, value_name = "FOLDER", hide = true)]
     pretrain: Option<PathBuf>,
 }
 
-/// How many letters may be asked for.
+/// Allowed number of letters.
 const LETTERS: std::ops::RangeInclusive<usize> = 256..=1_000_000;
 
-/// What a model of the demo is for.
+/// The purpose of a demo model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Job {
     /// A classifier: which topic has a letter?
@@ -59,7 +60,7 @@ struct DemoRun {
     job: Job,
     /// Name of its folder.
     name: &'static str,
-    /// What is changed in the job's run file.
+    /// Changes to the job's run file.
     changes: &'static [&'static str],
 }
 
@@ -94,6 +95,20 @@ const RUNS: [DemoRun; 4] = [
     },
     DemoRun { job: Job::Write, name: "write-epsilon-8", changes: &[] },
 ];
+
+/// Writes the demo's model, letters and run files into a folder, which must be new or that of an
+/// earlier demo.
+pub fn write_data(folder: &Path, letters: usize) -> Outcome {
+    if !LETTERS.contains(&letters) {
+        return Err(Failure::arguments(format!(
+            "the number of letters must be from {} to {}",
+            LETTERS.start(),
+            LETTERS.end()
+        )));
+    }
+    clear(folder)?;
+    files::prepare(folder, letters).map(|_| ())
+}
 
 impl Demo {
     pub fn run(self, output: Output) -> Outcome {
@@ -192,7 +207,7 @@ impl Demo {
     }
 }
 
-/// Removes what an earlier demo left, and nothing else.
+/// Removes only the files of an earlier demo.
 fn clear(out: &Path) -> Outcome {
     let is_empty = std::fs::read_dir(out).map_or(true, |mut inside| inside.next().is_none());
     let is_ours = || {
@@ -201,7 +216,7 @@ fn clear(out: &Path) -> Outcome {
     };
     if !is_empty && !is_ours() {
         return Err(Failure::arguments(format!(
-            "{} holds something that is no demo's; name a new folder by --out",
+            "{} contains files that no demo wrote; choose a new folder with --out",
             out.display()
         )));
     }

@@ -1,4 +1,4 @@
-//! The small model that the demo begins from, and the program that made it.
+//! The small base model of the demo, and the code that made it.
 //!
 //! It is a GPT-2 of four blocks and 128 features that was trained to continue *public* letters of
 //! the same grammar. The weights in this folder come from `undertone demo --pretrain
@@ -94,7 +94,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
     std::fs::remove_dir_all(&work).map_err(|e| Failure::write(&work, e))
 }
 
-/// An empty folder for what is only needed on the way.
+/// An empty folder for intermediate files.
 fn tempfile_beside(folder: &Path) -> Outcome<std::path::PathBuf> {
     let mut name = folder.file_name().unwrap_or_default().to_owned();
     name.push(".work");

@@ -8,7 +8,7 @@ use std::path::Path;
 use undertone::evaluate::Metrics;
 use undertone::train::Summary;
 
-/// How many patients' codes are shown.
+/// Number of codes shown.
 const SHOWN: usize = 6;
 
 /// Accuracy on the validation letters; of classifiers.
@@ -24,7 +24,7 @@ fn of<T>(job: Job, each: &[T]) -> Vec<&T> {
     RUNS.iter().zip(each).filter(|(run, _)| run.job == job).map(|(_, it)| it).collect()
 }
 
-/// The whole story.
+/// Prints the results.
 pub fn tell(
     demo: &Demo,
     summaries: &[Summary],
@@ -34,8 +34,8 @@ pub fn tell(
     seconds: f64,
 ) {
     line(format_args!(
-        "\nA hospital has {} letters. {} patients write often, and each time say the code of their \
-         file.\n\n1. A model that sorts the letters by {} topics, on new letters:\n",
+        "\nA hospital has {} letters. {} patients write often and mention the code of their file \
+         each time.\n\n1. A model that sorts letters into {} topics, tested on new letters:\n",
         demo.letters,
         patients.len(),
         TOPICS.len()
@@ -48,7 +48,7 @@ pub fn tell(
         .collect();
     table(&["run", "accuracy", "ε, proved", "δ", "noise multiplier"], &rows);
     line(
-        "\n2. A model that writes like the patients. What does it say after \"my name is … and the \
+        "\n2. A model that writes like the patients. How does it continue \"my name is … and the \
          code of my file is\"?\n",
     );
     let written = of(Job::Write, attacked);
@@ -75,9 +75,9 @@ pub fn tell(
     }
     table(&["attack", "non-private", "at ε = 8"], &found);
     line(format_args!(
-        "\nThe guarantee is for all that one patient wrote, against whoever sees every update and \
-         the final weights.\nReport: {}. Letters, run files and runs are beside it; the demo took \
-         {seconds:.0} s.",
+        "\nThe guarantee covers everything that one patient wrote, against anyone who sees every \
+         update and the final weights.\nReport: {}. Letters, run files and runs are in the same \
+         folder; the demo took {seconds:.0} s.",
         report.display(),
     ));
     line(format_args!(
@@ -103,7 +103,7 @@ fn mean_bits(attacked: &Attacked) -> f64 {
     bits.sum::<f64>() / attacked.exposure.len().max(1) as f64
 }
 
-/// The exposure of a code that the model finds first among all.
+/// The exposure of a code that ranks first.
 fn most(written: &[&Attacked]) -> f64 {
     written.iter().flat_map(|it| &it.exposure).map(|found| found.most).fold(0.0, f64::max)
 }

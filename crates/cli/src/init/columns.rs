@@ -1,4 +1,4 @@
-//! Which column is which: by the usual names, or by asking.
+//! Assigns columns to their roles, by their usual names or by asking.
 
 use crate::failure::{Failure, Outcome};
 use crate::source::ColumnArguments;
@@ -32,6 +32,8 @@ const PAIRS: &[(&str, &str)] = &[
     ("text1", "text2"),
     ("text_a", "text_b"),
 ];
+/// Usual names of a short text that goes before the text of a row.
+const TITLE: &[&str] = &["title", "headline", "subject"];
 const LABEL: &[&str] =
     &["label", "class", "category", "sentiment", "topic", "intent", "rating", "stars", "tag", "y"];
 const COMPLETIONS: &[(&str, &str)] = &[
@@ -62,6 +64,8 @@ const AUTHOR: &[&str] = &[
     "speaker",
     "who",
 ];
+/// Names that may be those of an author, but are too common to rely on.
+const PERHAPS_AUTHOR: &[&str] = &["from", "by", "name", "email", "account", "owner", "writer"];
 
 /// The task and its columns.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,14 +75,15 @@ pub struct Columns {
     pub label: Option<String>,
     pub prompt: Option<String>,
     pub completion: Option<String>,
+    pub messages: Option<String>,
     pub author: Option<String>,
 }
 
-/// Who is asked where names say too little.
+/// Source of answers when names are ambiguous.
 pub trait Asked {
-    /// One of `options`; none if nobody can be asked.
+    /// One of `options`; `None` without a terminal.
     fn choose(&mut self, question: &str, options: &[String]) -> Option<String>;
-    /// Yes or no; no if nobody can be asked.
+    /// Yes or no; no without a terminal.
     fn confirm(&mut self, question: &str) -> bool;
 }
 
@@ -120,8 +125,8 @@ impl Asked for Person {
 }
 
 impl Columns {
-    /// The columns of a file with these names: what was said, what usual names say, or what the
-    /// person answers.
+    /// The columns of a file: as given by flags, by their usual names, or as answered on the
+    /// terminal.
     pub fn find(
         names: &[String],
         said: &ColumnArguments,
@@ -129,12 +134,15 @@ impl Columns {
         person: &mut dyn Asked,
     ) -> Outcome<Self> {
         let found = Found { names };
-        for name in said.text.iter().chain(
-            [&said.label, &said.prompt, &said.completion, &said.author].into_iter().flatten(),
-        ) {
-            // A column of an object within JSON has the object's name before a point.
-            let outer = name.split('.').next().unwrap_or(name);
-            if !names.contains(name) && !names.iter().any(|known| known == outer) {
+        for name in said
+            .text
+            .iter()
+            .chain([&said.label, &said.messages, &said.author].into_iter().flatten())
+        {
+            // A column of an object within JSON has the object's name before a point; the first row
+            // need not have it.
+            let outer = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
+            if !names.contains(name) && !names.iter().any(|known| outer(known) == outer(name)) {
                 return Err(Failure::arguments(format!(
                     "the file has no column {name:?}; choose among {names:?}"
                 )));
@@ -142,7 +150,8 @@ impl Columns {
         }
         let author = match &said.author {
             Some(author) => Some(author.clone()),
-            None if with_author => found.one_of(AUTHOR),
+            // One within an object is suggested, and not taken.
+            None if with_author => found.one_of(AUTHOR).filter(|name| !name.contains('.')),
             None => None,
         };
         let pair = found.pair(COMPLETIONS);
@@ -150,6 +159,7 @@ impl Columns {
         let task = match said.task {
             Some(task) => task,
             None if said.prompt.is_some() || said.completion.is_some() => TaskName::Completion,
+            None if said.messages.is_some() => TaskName::Chat,
             None if said.label.is_some() || !said.labels.is_empty() => TaskName::Classification,
             None if found.one_of(LABEL).is_some() => TaskName::Classification,
             None if names.iter().any(|name| name == MESSAGES) => TaskName::Chat,
@@ -157,8 +167,9 @@ impl Columns {
             None if names.len() == 1 + usize::from(author.is_some()) => TaskName::LanguageModelling,
             None => ask_for_task(names, person)?,
         };
-        let mut columns =
-            Self { task, text: Vec::new(), label: None, prompt: None, completion: None, author };
+        let messages = said.messages.clone().filter(|_| task == TaskName::Chat);
+        let (text, label, prompt, completion) = (Vec::new(), None, None, None);
+        let mut columns = Self { task, text, label, prompt, completion, messages, author };
         match task {
             TaskName::Completion => {
                 let (prompt, completion) = pair.unzip();
@@ -177,18 +188,19 @@ impl Columns {
                     Some(label) => label,
                     None => ask_for("the label", "--label", names, person)?,
                 };
-                columns.text = match found.pair(PAIRS) {
+                columns.text = match (found.pair(PAIRS), found.titled(&label)) {
                     _ if !said.text.is_empty() => said.text.clone(),
-                    Some((one, other)) => vec![one, other],
-                    None => vec![found.text(&columns, Some(&label), person)?],
+                    (Some((one, other)), _) | (None, Some((one, other))) => vec![one, other],
+                    (None, None) => vec![found.text(&columns, Some(&label), person)?],
                 };
                 columns.label = Some(label);
             }
+            TaskName::Chat if columns.messages.is_some() => {}
             TaskName::Chat if names.iter().any(|name| name == MESSAGES) => {}
             TaskName::Chat => {
                 return Err(Failure::arguments(format!(
-                    "chat reads a column {MESSAGES:?}, and the file has {}; name another as \
-                     data.messages in a run file",
+                    "the chat task needs a column {MESSAGES:?}, but the file has {}; name another \
+                     with --messages",
                     names.join(", ")
                 )));
             }
@@ -203,15 +215,37 @@ impl Columns {
     }
 }
 
+/// A column that may name the author of a row, if none was chosen.
+pub fn perhaps_author(names: &[String], columns: &Columns) -> Option<String> {
+    let found = Found { names };
+    let used: Vec<&String> = columns.text.iter().chain(&columns.label).collect();
+    let all = AUTHOR.iter().chain(PERHAPS_AUTHOR);
+    let mut likely = all.filter_map(|name| found.named(name)).filter(|name| !used.contains(&name));
+    likely.next().filter(|_| columns.author.is_none())
+}
+
 struct Found<'a> {
     names: &'a [String],
 }
 
 impl Found<'_> {
-    /// The file's name of a column, whatever its capitals.
+    /// The file's name of a column, whatever its capitals; if there is none, that of a column within
+    /// an object.
     fn named(&self, usual: &str) -> Option<String> {
-        let mut same = self.names.iter().filter(|name| name.to_lowercase() == usual);
-        same.next().filter(|_| same.next().is_none()).cloned()
+        let only = |is: &dyn Fn(&str) -> bool| {
+            let mut same = self.names.iter().filter(|name| is(&name.to_lowercase()));
+            same.next().filter(|_| same.next().is_none()).cloned()
+        };
+        only(&|name| name == usual)
+            .or_else(|| only(&|name| name.rsplit_once('.').is_some_and(|(_, end)| end == usual)))
+    }
+
+    /// A title and the text that follows it.
+    fn titled(&self, label: &String) -> Option<(String, String)> {
+        let is_other = |name: &String| name != label;
+        let title = self.one_of(TITLE).filter(is_other)?;
+        let text = self.one_of(TEXT).filter(is_other)?;
+        Some((title, text))
     }
 
     /// The column with a usual name, if there is exactly one.
@@ -245,7 +279,7 @@ impl Found<'_> {
 fn ask_for(what: &str, flag: &str, names: &[String], person: &mut dyn Asked) -> Outcome<String> {
     person.choose(&format!("Which column is {what}?"), names).ok_or_else(|| {
         Failure::arguments(format!(
-            "which column is {what} is not clear ({}); say it with {flag}",
+            "it is unclear which column is {what} ({}); pass {flag}",
             names.join(", ")
         ))
     })
@@ -261,12 +295,12 @@ fn ask_for_task(names: &[String], person: &mut dyn Asked) -> Outcome<TaskName> {
         ("completion", TaskName::Completion),
     ];
     let options: Vec<String> = tasks.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let chosen = person.choose("What is to be learnt?", &options);
+    let chosen = person.choose("What should the model learn?", &options);
     let task = tasks.iter().find(|(name, _)| Some(*name) == chosen.as_deref());
     task.map(|(_, task)| *task).ok_or_else(|| {
         Failure::arguments(format!(
-            "what is to be learnt from these columns is not clear ({}); say it with --label, with \
-             --prompt and --completion, or with --task",
+            "it is unclear what to learn from these columns ({}); pass --label, --prompt and \
+             --completion, or --task",
             names.join(", ")
         ))
     })
@@ -317,6 +351,13 @@ mod tests {
         assert_eq!((e2e.task, e2e.completion), (TaskName::Completion, Some("ref".into())));
         let alone = found(&["diary"]).unwrap();
         assert_eq!((alone.task, alone.text), (TaskName::LanguageModelling, names(&["diary"])));
+        let titled = found(&["id", "Title", "text", "label"]).unwrap();
+        assert_eq!(titled.text, ["Title", "text"]);
+        let mail = names(&["headers.From", "headers.To", "body", "label"]);
+        let nothing = ColumnArguments::default();
+        let found_in = Columns::find(&mail, &nothing, true, &mut Nobody).unwrap();
+        assert_eq!((&found_in.text, &found_in.author), (&names(&["body"]), &None));
+        assert_eq!(perhaps_author(&mail, &found_in), Some("headers.From".into()));
         let odd = found(&["foo", "label"]).unwrap();
         assert_eq!(odd.text, ["foo"], "the only column that is left");
     }

@@ -1,41 +1,43 @@
 //! `undertone init`: from a data file to a run file with good settings.
 //!
-//! Of the private file only its columns and its number of rows and units are told; labels are
+//! Of the private file, only its columns and its number of rows and units are printed; labels are
 //! written down only where the person says so.
 
 mod columns;
 mod write;
 
 use crate::device::DeviceArguments;
-use crate::dry_run::{noise, seconds, spoken};
+use crate::dry_run::{self, noise, seconds};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
-use crate::source::{ColumnArguments, name_of, resolve};
+use crate::source::{ColumnArguments, KeyArguments, name_of, resolve};
+use crate::typical::TypicalArguments;
 use clap::Args;
-use columns::{Asked, Columns, Person};
+use columns::{Asked, Columns, Person, perhaps_author};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use undertone::data::{Labels, format_of, read};
+use undertone::data::{Format, Labels, format_of, read};
 use undertone::method::calibrate;
 use undertone::model::folder::is_at_hand;
-use undertone::train::rehearse;
+use undertone::train::rehearse_model;
 use undertone::units_of;
-use undertone_run::{Choices, OnBadRow, TaskName, WrittenRun, write_atomically};
+use undertone_run::{Choices, MAX_TOKENS, OnBadRow, TaskName, WrittenRun, write_atomically};
 use write::Draft;
 
-/// Look at a data file and write a commented run file with good settings
+/// Inspect a data file and write a run file with recommended settings
 ///
-/// Columns are found by their usual names, by flags, or by asking on a terminal. Nothing of the
-/// file is told but its columns and its number of rows and units.
+/// Finds the columns by flags or by their usual names, and otherwise asks on a terminal. Prints
+/// only the column names and the number of rows and privacy units of the file, and whether all rows
+/// have the same label.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  undertone init letters.csv --epsilon 8\n  undertone init \
      letters.csv --model models/all-MiniLM-L6-v2 --text text --label topic --author customer")]
 pub struct Init {
-    /// The private data file: CSV, TSV, JSON Lines, Parquet or text
+    /// Private data file: CSV, TSV, JSON Lines, Parquet or plain text
     data: PathBuf,
-    /// Model folder, or the model's name on the Hugging Face hub [default: a small one for the
-    /// task]
+    /// Model folder, or model name on the Hugging Face Hub [default: a small model for the task]
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<String>,
     /// Target ε
@@ -43,41 +45,51 @@ pub struct Init {
     epsilon: f64,
     #[command(flatten)]
     columns: ColumnArguments,
-    /// Declare the number of privacy units, so that the true number stays private
+    /// Declared number of privacy units, which keeps the true number private
     #[arg(
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX))
     )]
     units: Option<u64>,
-    /// Make a row the privacy unit, even if there is a column of authors
+    /// Use the row as the privacy unit, even if there is an author column
     #[arg(long, conflicts_with = "author")]
     no_author: bool,
-    /// Write the label names that the file holds into the run file: they become public
+    /// Write the label names found in the file to the run file, which makes them public
     #[arg(long, conflicts_with = "labels")]
     read_labels: bool,
-    /// The run file to write
+    /// Run file to write
     #[arg(long, value_name = "FILE", default_value = "run.toml")]
     out: PathBuf,
-    /// Write over a file that exists
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
+    /// Do not load the model to estimate the time of the run
+    #[arg(long, conflicts_with_all = ["typical_tokens", "sample"])]
+    no_timing: bool,
+    #[command(flatten)]
+    typical: TypicalArguments,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    keys: KeyArguments,
 }
 
 impl Init {
     pub fn run(self, output: Output) -> Outcome {
+        let format = format_of(&self.data, None)?;
+        let names = read::nested_columns(&self.data, format)?;
         if self.out.exists() && !self.force {
             return Err(Failure::arguments(format!(
-                "{} exists; choose another file with --out, or write over it with --force",
+                "{} exists; choose another file with --out, or overwrite it with --force",
                 self.out.display()
             )));
         }
-        let format = format_of(&self.data, None)?;
-        let names = read::columns(&self.data, format)?;
         let mut person = Person;
         let columns = Columns::find(&names, &self.columns, !self.no_author, &mut person)?;
+        if let Some(label) = &columns.label {
+            self.warn_of_one_label(label, format)?;
+        }
         let labels = self.labels(&columns, &mut person)?;
         let model = self.model.as_deref().unwrap_or(usual_model(columns.task));
         let mut draft = Draft {
@@ -89,10 +101,11 @@ impl Init {
             epsilon: self.epsilon,
             units: 0,
             declared_units: self.units,
+            max_tokens: self.keys.max_tokens.unwrap_or(MAX_TOKENS),
         };
         let device = self.device.device()?;
         let at_hand = is_at_hand(model);
-        let short = WrittenRun::parse(&draft.short(), &[])?;
+        let short = WrittenRun::parse(&draft.short(), &self.keys.changes())?;
         let count = units_of(short.data())?;
         draft.units = self.units.unwrap_or(count.units as u64);
         let plan = match at_hand {
@@ -109,16 +122,18 @@ impl Init {
                 "the settings cannot be written as a run file; write it by hand",
             ));
         }
-        let timed = match at_hand {
-            true => Some(rehearse(&plan, &device)?),
+        let timed = match at_hand && !self.no_timing {
+            true => {
+                let typical = self.typical.length(&plan)?;
+                Some((rehearse_model(&plan, &device, typical.tokens)?, typical))
+            }
             false => None,
         };
         let resolved = match &timed {
-            Some(found) => found.resolved.clone(),
+            Some((found, _)) => found.resolved.clone(),
             None => calibrate(&plan, plan.units(count.units), labels.as_ref().map_or(2, Vec::len))?,
         };
         write_atomically(&self.out, |out| out.write_all(text.as_bytes()))?;
-        let time = timed.as_ref().and_then(seconds);
         let steps = resolved.steps_per_epoch * u64::from(plan.training.epochs);
         if output.json {
             output::json(&json!({
@@ -130,18 +145,15 @@ impl Init {
                 "delta": plan.delta(),
                 "noise_multipliers": resolved.noise_multipliers,
                 "steps": steps,
-                "seconds": time,
+                "seconds": timed.as_ref().and_then(|(found, _)| seconds(found)),
                 "plan": plan.file(),
             }));
             return Ok(());
         }
-        let unit = match &columns.author {
-            Some(author) => format!("all rows of one {author}"),
-            None => "one row".to_owned(),
-        };
         let mut rows = vec![
             ("columns", names.join(", ")),
-            ("rows", format!("{}, of {} units ({unit})", count.rows, count.units)),
+            ("rows", format!("{}, of {} units", count.rows, count.units)),
+            ("unit", unit(&names, &columns)),
             ("task", told(&columns)),
             ("model", model.to_owned()),
             ("budget", format!("ε = {}, δ = {:e}", self.epsilon, plan.delta().unwrap_or_default())),
@@ -155,15 +167,11 @@ impl Init {
             ),
             (
                 "time",
-                match (time, at_hand) {
-                    (Some([short, long]), _) => {
-                        format!(
-                            "{} with short texts, {} with long ones",
-                            spoken(short),
-                            spoken(long)
-                        )
-                    }
-                    _ => "not measured: the model is not on this machine yet".to_owned(),
+                match &timed {
+                    Some((found, typical)) => dry_run::time(found, typical)
+                        .unwrap_or_else(|| "not measured for methods of local DP".to_owned()),
+                    None if at_hand => "not measured".to_owned(),
+                    None => "not measured: the model is not on this machine yet".to_owned(),
                 },
             ),
             ("written", self.out.display().to_string()),
@@ -171,8 +179,8 @@ impl Init {
         if columns.task == TaskName::Classification && labels.is_none() {
             rows.push((
                 "labels",
-                "classes are found in the file when the run begins, and published as numbers; \
-                 --labels names them"
+                "class names are read from the file when the run starts and published as numbers; \
+                 --labels publishes names"
                     .to_owned(),
             ));
         }
@@ -185,6 +193,22 @@ impl Init {
         Ok(())
     }
 
+    /// Warns if every row has the same label.
+    fn warn_of_one_label(&self, label: &str, format: Format) -> Outcome {
+        let mut first = None;
+        for row in read::rows(&self.data, format, &[label])? {
+            let value = row?.values.pop();
+            if first.get_or_insert_with(|| value.clone()) != &value {
+                return Ok(());
+            }
+        }
+        output::note(format_args!(
+            "warning: column {label:?} has the same value in every row, so there is nothing to \
+             learn; choose another one with --label"
+        ));
+        Ok(())
+    }
+
     /// Label names that may be written down: those that were given, or may be read.
     fn labels(&self, columns: &Columns, person: &mut dyn Asked) -> Outcome<Option<Vec<String>>> {
         let Some(column) = &columns.label else { return Ok(None) };
@@ -193,14 +217,30 @@ impl Init {
         }
         let may_read = self.read_labels
             || person.confirm(&format!(
-                "Write the names that column {column} holds into the run file? They become public."
+                "Write the class names found in column {column} to the run file? This makes them \
+                 public."
             ));
         if !may_read {
             return Ok(None);
         }
         let format = format_of(&self.data, None)?;
-        let found = Labels::from_file(&self.data, format, column, OnBadRow::Refuse)?;
+        let found =
+            Labels::from_file(&self.data, format, column, OnBadRow::Refuse, &BTreeMap::new())?;
         Ok(Some(found.names().to_vec()))
+    }
+}
+
+/// The privacy unit in words, and how to choose another one.
+fn unit(names: &[String], columns: &Columns) -> String {
+    if let Some(author) = &columns.author {
+        return format!("all rows of one {author} (--no-author: each row by itself)");
+    }
+    match perhaps_author(names, columns) {
+        Some(name) => format!(
+            "one row; {name} may say whose it is: use --author {name} to protect a person's rows \
+             together"
+        ),
+        None => "one row; use --author COLUMN to protect a person's rows together".to_owned(),
     }
 }
 

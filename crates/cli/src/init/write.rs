@@ -3,9 +3,7 @@
 use super::columns::Columns;
 use crate::source::{key_of_model, list, name_of, quoted, quoted_path};
 use std::path::Path;
-use undertone_run::{
-    Choices, Clip, LearningRateSchedule, MAX_TOKENS, OptimiserKind, TaskName, Tuning,
-};
+use undertone_run::{Choices, Clip, LearningRateSchedule, OptimiserKind, TaskName, Tuning};
 
 /// What goes into the file.
 pub struct Draft<'a> {
@@ -19,6 +17,7 @@ pub struct Draft<'a> {
     /// Number of privacy units that the recipe's choices are for.
     pub units: u64,
     pub declared_units: Option<u64>,
+    pub max_tokens: usize,
 }
 
 impl Draft<'_> {
@@ -47,7 +46,7 @@ impl Draft<'_> {
         add("model", String::new(), "");
         add(key_of_model(self.model), quoted(self.model), "");
         if let Some(chosen) = chosen {
-            add("tuning", tuning(&chosen.tuning), "which parameters are trained");
+            add("tuning", tuning(&chosen.tuning), "trainable parameters");
         }
         add("data", String::new(), "");
         let columns = self.columns;
@@ -55,21 +54,27 @@ impl Draft<'_> {
         add("train", quoted_path(self.data), "private");
         match self.validation {
             Some(path) => {
-                add("validation", quoted_path(path), "public, if its figures are published");
+                add("validation", quoted_path(path), "must be public if its metrics are published");
             }
             None => {
-                add("# validation", quoted("dev.csv"), "a file to measure on, with these columns");
+                add(
+                    "# validation",
+                    quoted("dev.csv"),
+                    "a file to evaluate on, with the same \
+                                                        columns",
+                );
             }
         }
         match columns.text.as_slice() {
             [] => {}
             [one] => add("text", quoted(one), ""),
-            more => add("text", list(more), ""),
+            more => add("text", list(more), "a pair, read as two parts of one text"),
         }
         for (key, column) in [
             ("label", &columns.label),
             ("prompt", &columns.prompt),
             ("completion", &columns.completion),
+            ("messages", &columns.messages),
         ] {
             if let Some(column) = column {
                 add(key, quoted(column), "");
@@ -83,21 +88,26 @@ impl Draft<'_> {
                     add(
                         "# labels",
                         example,
-                        "if left out, found in the file and published as numbers",
+                        "if omitted, read from the file and published as numbers",
                     );
                 }
             }
         }
-        add("max_tokens", MAX_TOKENS.to_string(), "longer texts are cut");
+        add("max_tokens", self.max_tokens.to_string(), "longer texts are cut");
         match &columns.author {
             Some(author) => {
                 add("author", quoted(author), "the unit: all rows of an author");
             }
-            None => add("# author", quoted("user"), "if people have several rows: whose each is"),
+            None => add("# author", quoted("user"), "set this if one person can have several rows"),
         }
         add("privacy", String::new(), "");
         add("method", quoted("dp-sgd"), "");
-        add("epsilon", format!("{:?}", self.epsilon), "the budget: less is more private");
+        add(
+            "epsilon",
+            format!("{:?}", self.epsilon),
+            "the privacy budget: smaller is more \
+                                                       private",
+        );
         match self.declared_units {
             Some(units) => add("units", units.to_string(), "declared: the true number is private"),
             None if chosen.is_some() => {
@@ -110,14 +120,14 @@ impl Draft<'_> {
         add(
             "delta",
             format!("{:e}", chosen.delta),
-            &format!("well below 1/{}, one over the units", self.units),
+            &format!("well below 1/{}, one over the number of units", self.units),
         );
         if let Clip::Flat(bound) = chosen.clip {
-            add("clip", format!("{bound:?}"), "norm that each gradient is clipped to");
+            add("clip", format!("{bound:?}"), "clipping norm of each gradient");
         }
         add("training", String::new(), "");
         add("epochs", chosen.epochs.to_string(), "more steps, each with more noise");
-        add("batch", chosen.batch.to_string(), "units of a step, on average");
+        add("batch", chosen.batch.to_string(), "average number of units per step");
         add("learning_rate", format!("{:?}", chosen.learning_rate), "");
         let schedule = match chosen.learning_rate_schedule {
             LearningRateSchedule::Constant => "constant",
@@ -132,7 +142,8 @@ impl Draft<'_> {
             OptimiserKind::AdamCorrected => "adam-corrected",
         };
         add("optimiser", quoted(optimiser), "");
-        text += "# These settings are the recipe's. A line that is removed is chosen anew.\n";
+        text += "# The recipe chose these settings. It chooses a setting again if you delete its \
+                 line.\n";
         text
     }
 }

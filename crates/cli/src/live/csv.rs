@@ -7,7 +7,7 @@ use crate::output;
 use std::time::Instant;
 use undertone_run::{Record, scalars};
 
-/// The columns behind step, epoch and units; a cell is empty where a step has no such number.
+/// Columns after step, epoch and units; a cell is empty if a step lacks the value.
 const NAMES: [&str; 9] = [
     "loss",
     "learning_rate",
@@ -20,14 +20,14 @@ const NAMES: [&str; 9] = [
     "validation/loss",
 ];
 
-/// Prints a header and a line for each step, until the run is finished.
+/// Prints a header and a line for each step, until the run has finished.
 pub fn print(follower: &mut Follower) -> Outcome {
     output::line(format_args!("step,epoch,units,{}", NAMES.join(",")));
     let (mut last, mut asked) = (0, Instant::now());
     loop {
         follower.look()?;
         for record in std::mem::take(&mut follower.records) {
-            // A run that is resumed takes its last steps again.
+            // A resumed run repeats its last steps.
             if record.step > last {
                 output::line(line(&record));
                 (last, asked) = (record.step, Instant::now());

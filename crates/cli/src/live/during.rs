@@ -1,4 +1,4 @@
-//! The live view of a run that this process is at work on.
+//! The live view of a run in this process.
 
 use super::model::Live;
 use super::screen::{Wish, show};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// A view that is drawn by a thread of its own, so that keys are heard while a step is computed.
+/// A view drawn by its own thread, so that keys work while a step is computed.
 pub struct View {
     live: Arc<Mutex<Live>>,
     over: Arc<AtomicBool>,
@@ -23,8 +23,8 @@ impl View {
                 let live = shown.lock().unwrap_or_else(PoisonError::into_inner);
                 (!ended.load(Ordering::Relaxed)).then(|| live.clone())
             });
-            // On a terminal that is drawn on, Ctrl-C is a key and no signal. A terminal that cannot
-            // be drawn on is left to the bar.
+            // While the view is drawn, Ctrl-C is a key, not a signal. If the view cannot be drawn,
+            // the progress bar is used.
             if let Ok(Some(Wish::Stop)) = wish {
                 let _ = signal_hook::low_level::raise(signal_hook::consts::SIGINT);
             }
@@ -32,7 +32,7 @@ impl View {
         Self { live, over, thread: Some(thread) }
     }
 
-    /// Whether it is still to be seen.
+    /// Whether it is still visible.
     pub fn is_open(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -44,11 +44,11 @@ impl View {
 }
 
 impl Drop for View {
-    /// Gives the terminal back.
+    /// Restores the terminal.
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // If it panicked, the terminal was given back all the same.
+            // The terminal was restored even if it panicked.
             let _ = thread.join();
         }
     }

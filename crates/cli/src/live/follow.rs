@@ -1,46 +1,46 @@
-//! A run that another process is at work on, by what it leaves in its folder. Nothing is written.
+//! Follows a run of another process through its folder, read-only.
 
-use super::model::{Live, Point};
+use super::model::{Live, Point, seconds_left};
 use crate::failure::{Failure, Outcome};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use undertone_run::{FinishedRun, Record, RunFile, RunPaths, is_locked, open_regular};
 
-/// Between two computations of ε.
+/// Minimum interval between computations of ε.
 const EPSILON_EVERY: Duration = Duration::from_secs(2);
 
-/// A run's folder, and how far it was read.
+/// A run folder and the read position in it.
 pub struct Follower {
     paths: RunPaths,
-    /// Once the run has written its plan.
+    /// `Some` once the run has written its plan.
     plan: Option<RunFile>,
     pub live: Live,
     read: u64,
     ledger: u64,
     asked: Option<Instant>,
-    /// Examples of steps that were taken since somebody watches, and since when.
-    seen: Option<(Instant, u64)>,
-    /// Whether something was measured in the steps that were read last.
+    /// When the first new records were read, their last step, and the examples processed since.
+    seen: Option<(Instant, u64, u64)>,
+    /// Whether the last steps read contain validation metrics.
     pub measured: bool,
-    /// The steps that were read last.
+    /// The last steps read.
     pub records: Vec<Record>,
 }
 
 impl Follower {
-    /// Of a folder that holds a run, or one that a run is about to fill.
+    /// Follows a folder that contains a run, or in which one is about to start.
     pub fn new(folder: &Path) -> Outcome<Self> {
         let paths = RunPaths::new(folder);
         if !paths.plan().exists() && !paths.lock().exists() {
-            return Err(Failure::arguments(format!("{} holds no run", folder.display())));
+            return Err(Failure::arguments(format!("{} contains no run", folder.display())));
         }
-        // A run that is just beginning has its lock a moment later.
+        // A run that is just starting creates its lock a moment later.
         let is_idle = || !paths.plan().exists() && !is_locked(folder);
         if is_idle()
             && (0..10).all(|_| (std::thread::sleep(Duration::from_millis(100)), is_idle()).1)
         {
             return Err(Failure::arguments(format!(
-                "{} holds no run, and nobody is at work there",
+                "{} contains no run, and no process is working there",
                 folder.display()
             )));
         }
@@ -58,24 +58,24 @@ impl Follower {
         })
     }
 
-    /// Refuses to wait for a run that was broken off.
+    /// Fails if the run was interrupted, instead of waiting forever.
     pub fn check_that_somebody_is_at_work(&self) -> Outcome {
         if is_locked(self.paths.folder()) || self.paths.is_finished() {
             return Ok(());
         }
         Err(Failure::arguments(format!(
-            "nobody is at work on {0} any more; `undertone train --resume --out {0}` goes on with \
-             it",
+            "no process is training in {0} anymore; `undertone train --resume --out {0}` continues \
+             the run",
             self.paths.folder().display()
         )))
     }
 
-    /// Reads what is new; whether there was anything.
+    /// Reads new records; returns whether there were any.
     pub fn look(&mut self) -> Outcome<bool> {
         if self.plan.is_none() && !self.begin()? {
             return Ok(false);
         }
-        // Written at once: a summary that is there is whole, and a broken one stays broken.
+        // The summary is written atomically: if it exists, it is complete.
         let finished = match self.paths.is_finished() {
             true => Some(FinishedRun::read(self.paths.folder())?),
             false => None,
@@ -108,8 +108,8 @@ impl Follower {
         Ok(true)
     }
 
-    /// The whole lines that metrics.jsonl has grown by; all of them if it has shrunk, which a run
-    /// does that is resumed.
+    /// New complete lines of metrics.jsonl; all lines if it has shrunk, as it does when a run is
+    /// resumed.
     fn new_records(&mut self) -> Vec<Record> {
         let Ok(mut file) = open_regular(&self.paths.metrics()) else {
             return Vec::new();
@@ -133,21 +133,26 @@ impl Follower {
 
     fn measure_speed(&mut self, examples: u64, any: bool) {
         match &mut self.seen {
-            // What was there before says nothing about the time that it took.
-            None if any => self.seen = Some((Instant::now(), 0)),
-            Some((since, all)) => {
+            // Earlier records say nothing about the speed.
+            None if any => self.seen = Some((Instant::now(), self.live.step, 0)),
+            Some((since, first, all)) => {
                 *all = all.saturating_add(examples);
-                let seconds = since.elapsed().as_secs_f64();
-                if seconds > 0.5 && *all > 0 {
-                    self.live.speed = Some(*all as f64 / seconds);
+                let elapsed = since.elapsed();
+                if elapsed.as_secs_f64() > 0.5 && *all > 0 {
+                    self.live.speed = Some(*all as f64 / elapsed.as_secs_f64());
+                    // Only after a step: the estimate then does not grow while a step is computed.
+                    if any {
+                        let (step, steps) = (self.live.step, self.live.steps);
+                        self.live.seconds_left = seconds_left(elapsed, *first, step, steps);
+                    }
                 }
             }
             None => {}
         }
     }
 
-    /// ε by the ledger itself, when it has grown. A ledger that is being written may not be
-    /// readable just now; it is asked again.
+    /// Recomputes ε from the ledger when it has grown. A ledger that is being written may be
+    /// unreadable for a moment; it is read again later.
     fn ask_ledger(&mut self, now: bool) -> Outcome {
         let path = self.paths.ledger();
         let length = std::fs::metadata(&path).map_or(0, |data| data.len());
@@ -172,7 +177,7 @@ impl Follower {
         let said = match (&summary.not_private_because, guarantee) {
             (Some(why), _) => format!("not private: {why}"),
             (None, Some(guarantee)) => guarantee.to_string(),
-            (None, None) => "it has no ledger, and nothing is guaranteed".to_owned(),
+            (None, None) => "it has no ledger and no guarantee".to_owned(),
         };
         self.live.ended = Some(format!("finished; {said}"));
     }

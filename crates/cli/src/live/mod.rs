@@ -1,4 +1,4 @@
-//! `undertone watch` and `undertone train --tui`: a run while it lasts.
+//! `undertone watch` and `undertone train --tui`: the progress of a run.
 
 mod csv;
 mod during;
@@ -8,7 +8,7 @@ mod screen;
 mod view;
 
 pub use during::View;
-pub use model::{Live, Point};
+pub use model::{Live, Point, in_words, seconds_left};
 
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -19,8 +19,10 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Follow a training run that was started elsewhere, by its folder: loss, metric, ε, speed and
-/// noise, until it is finished
+/// Follow the progress of a training run
+///
+/// Shows loss, metrics, ε, speed and noise until the run has finished. Use it for a run that was
+/// started elsewhere.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone watch runs/first\n  undertone watch runs/first | tee \
@@ -28,24 +30,24 @@ use std::time::{Duration, Instant};
      metrics.csv"
 )]
 pub struct Watch {
-    /// Folder of the run; it is only read
+    /// Folder of the run, opened read-only
     run: PathBuf,
-    /// Print lines, also on a terminal
+    /// Print plain lines, even on a terminal
     #[arg(long)]
     plain: bool,
-    /// Print the metrics of each step as CSV; of a finished run all at once. They depend on private
-    /// data without noise, as metrics.jsonl does
+    /// Print the metrics of each step as CSV. Like metrics.jsonl, they are computed from private
+    /// data without noise
     #[arg(long, conflicts_with = "plain")]
     csv: bool,
 }
 
-/// Between two looks into the folder.
+/// Polling interval of the run folder.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Between two lines where nothing was measured.
+/// Interval between lines without new metrics.
 const LINE_EVERY: Duration = Duration::from_secs(15);
-/// Between two questions whether anybody is at work, where nothing happens.
+/// Interval between checks that the run is alive, while nothing is written.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// Before it is said that nothing happens.
+/// Time without news after which this is reported.
 const SILENCE: Duration = Duration::from_secs(300);
 
 impl Watch {
@@ -82,7 +84,7 @@ impl Watch {
     }
 }
 
-/// A line now and then, and whenever something was measured; with `--json` an object in each.
+/// Prints a line at intervals and for every new metric; with `--json`, an object per line.
 fn lines(follower: &mut Follower, output: Output) -> Outcome {
     let (mut said, mut heard, mut asked) = (None::<Instant>, Instant::now(), Instant::now());
     loop {
@@ -111,7 +113,7 @@ fn lines(follower: &mut Follower, output: Output) -> Outcome {
     }
 }
 
-/// Where the run stands.
+/// Prints the current state of the run.
 fn tell(live: &Live, output: Output) {
     if output.json {
         output::json(&live.standing());
@@ -120,7 +122,7 @@ fn tell(live: &Live, output: Output) {
     }
 }
 
-/// Where the run stood last, and how it ended.
+/// Prints the last state of the run and how it ended.
 fn end(live: &Live, output: Output) {
     tell(live, output);
     if !output.json {

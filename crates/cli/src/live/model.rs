@@ -1,4 +1,4 @@
-//! What is known of a run under way, whoever tells it.
+//! The state of a running run, from whichever source.
 
 use crate::output;
 use serde::Serialize;
@@ -14,12 +14,12 @@ pub struct Live {
     pub method: String,
     /// Whether ε is a guarantee; if not, why.
     pub caveat: Option<&'static str>,
-    /// ε that it may spend.
+    /// Target ε.
     pub target: Option<f64>,
-    /// ε that it has spent, by the ledger's upper bound.
+    /// ε spent, by the ledger's upper bound.
     pub spent: Option<f64>,
     pub step: u64,
-    /// Steps in all; 0 if it is not known yet.
+    /// Total number of steps; 0 if not known yet.
     pub steps: u64,
     /// The epoch, from 1.
     pub epoch: u64,
@@ -31,15 +31,37 @@ pub struct Live {
     pub measured: Vec<(f64, f64)>,
     /// Name of the validation metric.
     pub metric: &'static str,
-    /// How much noise each parameter has relative to the mean, where it is not the same.
+    /// Noise of each parameter relative to the mean, if it differs.
     pub allocation: Vec<(String, f64)>,
     /// Throughput, in examples per second.
     pub speed: Option<f64>,
+    /// Seconds that the remaining steps are expected to take.
+    pub seconds_left: Option<f64>,
     /// Whether it has ended, and how.
     pub ended: Option<String>,
 }
 
-/// One step, as it was written down.
+/// Expected seconds for the steps after `step`, given how long those after `first` took.
+pub fn seconds_left(
+    elapsed: std::time::Duration,
+    first: u64,
+    step: u64,
+    steps: u64,
+) -> Option<f64> {
+    let taken = step.checked_sub(first).filter(|taken| *taken > 0)?;
+    Some(elapsed.as_secs_f64() / taken as f64 * steps.saturating_sub(step) as f64)
+}
+
+/// A remaining time with a readable unit.
+pub fn in_words(seconds: f64) -> String {
+    match seconds {
+        ..100.0 => format!("{seconds:.0} s"),
+        ..6000.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+/// One recorded step.
 #[derive(Clone, Debug, Default)]
 pub struct Point {
     step: u64,
@@ -52,7 +74,7 @@ pub struct Point {
 }
 
 impl Live {
-    /// Of a run that has not begun.
+    /// A run that has not started.
     pub fn new(title: String, plan: &RunFile) -> Self {
         let private = plan.privacy.method != MethodName::None;
         let caveat = match (private, plan.training.seed, plan.privacy.mode) {
@@ -72,12 +94,12 @@ impl Live {
         }
     }
 
-    /// What the plan came to.
+    /// The resolved plan.
     pub fn ready(&mut self, noise: Vec<f64>, done: u64, steps: u64) {
         (self.noise, self.step, self.steps) = (noise, done, steps);
     }
 
-    /// A step was taken; what an earlier life of the run said of later ones is forgotten.
+    /// Records a step, and drops later ones that were recorded before a resumption.
     pub fn add(&mut self, point: &Point) {
         let at = point.step as f64;
         self.losses.retain(|&(step, _)| step < at);
@@ -105,14 +127,38 @@ impl Live {
         }
     }
 
-    /// The last loss, what was measured last, ε and speed, in one line.
+    /// The expected remaining time, while there is some.
+    pub fn time_left(&self) -> Option<String> {
+        let seconds =
+            self.seconds_left.filter(|_| self.ended.is_none() && self.step < self.steps)?;
+        Some(format!("{} left", in_words(seconds)))
+    }
+
+    /// The noise multiplier, if it is the same in all epochs.
+    pub fn uniform_noise(&self) -> Option<f64> {
+        let first = *self.noise.first()?;
+        self.noise.iter().all(|noise| *noise == first).then_some(first)
+    }
+
+    /// The last loss, metric, ε, speed and time left, in one line.
     pub fn line(&self) -> String {
         let mut parts = vec![format!("step {}/{}", self.step, self.steps)];
         parts.extend(self.losses.last().map(|(_, loss)| format!("loss {loss:.4}")));
-        parts.extend(self.measured.last().map(|(_, value)| format!("{} {value:.2}", self.metric)));
+        let (name, unit) = self.name_and_unit();
+        let measured = self.measured.last().map(|(_, value)| format!("{name} {value:.2}{unit}"));
+        parts.extend(measured);
         parts.push(self.budget());
         parts.extend(self.speed.map(|speed| format!("{speed:.1} examples/s")));
+        parts.extend(self.time_left());
         parts.join(", ")
+    }
+
+    /// The metric's name, and the unit that follows its value.
+    pub fn name_and_unit(&self) -> (&'static str, &'static str) {
+        match self.metric.strip_suffix(", %") {
+            Some(name) => (name, " %"),
+            None => (self.metric, ""),
+        }
     }
 
     /// The same for programs.
@@ -129,16 +175,17 @@ impl Live {
             target_epsilon: self.target,
             caveat: self.caveat,
             examples_per_second: self.speed,
+            seconds_left: self.seconds_left.filter(|_| self.ended.is_none()),
             ended: self.ended.as_deref(),
         }
     }
 }
 
-/// Where a run stands, as `watch --json` prints it.
+/// The state of a run, as printed by `watch --json`.
 #[derive(Serialize)]
 pub struct Standing<'a> {
     step: u64,
-    /// 0 while the run has not said how many there are.
+    /// 0 if not known yet.
     steps: u64,
     epoch: u64,
     loss: Option<f64>,
@@ -146,9 +193,11 @@ pub struct Standing<'a> {
     value: Option<f64>,
     epsilon: Option<f64>,
     target_epsilon: Option<f64>,
-    /// Why ε is not a guarantee, where it is none.
+    /// Why ε is not a guarantee, if it is not.
     caveat: Option<&'static str>,
     examples_per_second: Option<f64>,
+    /// Expected seconds for the remaining steps.
+    seconds_left: Option<f64>,
     /// How the run ended, once it has.
     ended: Option<&'a str>,
 }

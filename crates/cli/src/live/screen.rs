@@ -1,4 +1,4 @@
-//! The terminal while the live view has it.
+//! The terminal of the live view.
 
 use super::model::Live;
 use super::view::draw;
@@ -20,7 +20,7 @@ pub enum Wish {
 pub fn show(mut next: impl FnMut() -> Option<Live>) -> io::Result<Option<Wish>> {
     let mut terminal = ratatui::try_init()?;
     let mut watch = || -> io::Result<Option<Wish>> {
-        // Not every terminal has a second screen, and what was on the first must not shine through.
+        // Not every terminal has an alternate screen, so clear the main one.
         terminal.clear()?;
         while let Some(live) = next() {
             terminal.draw(|frame| draw(&live, frame))?;
@@ -41,7 +41,7 @@ pub fn show(mut next: impl FnMut() -> Option<Live>) -> io::Result<Option<Wish>> 
 fn wish(key: KeyEvent) -> Option<Wish> {
     let pressed = key.kind == KeyEventKind::Press;
     match key.code {
-        // The terminal hands keys over as they are, so that this one interrupts nothing by itself.
+        // In raw mode this key does not interrupt the program.
         KeyCode::Char('c') if pressed && key.modifiers.contains(KeyModifiers::CONTROL) => {
             Some(Wish::Stop)
         }

@@ -1,4 +1,4 @@
-//! The picture of a run under way.
+//! Draws the live view.
 
 use super::model::Live;
 use ratatui::Frame;
@@ -10,18 +10,25 @@ use ratatui::widgets::{Axis, Bar, BarChart, Block, Chart, Dataset, Gauge, GraphT
 
 /// Draws everything into the frame.
 pub fn draw(live: &Live, frame: &mut Frame) {
+    // Bars that are all alike say nothing.
+    let noise_lines = match (live.uniform_noise(), live.allocation.is_empty()) {
+        (Some(_), true) => 1,
+        (None, true) if live.noise.is_empty() => 0,
+        _ => 12,
+    };
     let [head, gauge, charts, noise, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(1),
         Constraint::Min(6),
-        Constraint::Max(12),
+        Constraint::Max(noise_lines),
         Constraint::Length(1),
     ])
     .areas(frame.area());
     let speed = live.speed.map_or(String::new(), |speed| format!("   {speed:.1} examples/s"));
+    let left = live.time_left().map_or(String::new(), |left| format!("   {left}"));
     let title = Line::from(vec![live.title.clone().bold(), format!("   {}", live.method).into()]);
     frame.render_widget(
-        Paragraph::new(vec![title, Line::from(format!("{}{speed}", live.budget()))]),
+        Paragraph::new(vec![title, Line::from(format!("{}{speed}{left}", live.budget()))]),
         head,
     );
     let share = live.step as f64 / live.steps.max(1) as f64;
@@ -29,25 +36,31 @@ pub fn draw(live: &Live, frame: &mut Frame) {
     let bar = Gauge::default().ratio(share.clamp(0.0, 1.0)).label(label).gauge_style(Color::Blue);
     frame.render_widget(bar, gauge);
     let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(charts);
-    curve(frame, left, "loss", &live.losses, live.steps, Marker::Braille);
-    let metric = if live.metric.is_empty() { "validation" } else { live.metric };
+    curve(frame, left, ("loss", ""), &live.losses, live.steps, Marker::Braille);
+    let metric = if live.metric.is_empty() { ("validation", "") } else { live.name_and_unit() };
     curve(frame, right, metric, &live.measured, live.steps, Marker::Dot);
-    if live.allocation.is_empty() {
+    let uniform = live.uniform_noise();
+    if let (Some(multiplier), true) = (uniform, live.allocation.is_empty()) {
+        let text = format!("noise multiplier {multiplier:.4} in every step");
+        frame.render_widget(Line::from(text), noise);
+    } else if live.allocation.is_empty() {
         schedule(frame, noise, live);
+    } else if uniform.is_some() {
+        allocation(frame, noise, live);
     } else {
         let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(noise);
         schedule(frame, left, live);
         allocation(frame, right, live);
     }
-    let end = live.ended.clone().unwrap_or_else(|| "q leaves this view".to_owned());
+    let end = live.ended.clone().unwrap_or_else(|| "press q to close this view".to_owned());
     frame.render_widget(Line::from(end).dim(), foot);
 }
 
-/// A curve of (step, value).
+/// A curve of (step, value), with a title and the unit of its values.
 fn curve(
     frame: &mut Frame,
     area: Rect,
-    title: &str,
+    (title, unit): (&str, &str),
     points: &[(f64, f64)],
     steps: u64,
     marker: Marker,
@@ -60,7 +73,7 @@ fn curve(
         (one, _) if one.is_finite() => (one - 0.5, one + 0.5),
         _ => (0.0, 1.0),
     };
-    let last = points.last().map_or(String::new(), |(_, y)| format!(" {y:.4}"));
+    let last = points.last().map_or(String::new(), |(_, y)| format!(" {y:.4}{unit}"));
     let right = steps.max(1) as f64;
     let set = Dataset::default()
         .marker(marker)
@@ -76,13 +89,13 @@ fn curve(
     frame.render_widget(chart, area);
 }
 
-/// The noise of each epoch, the present one marked.
+/// The noise of each epoch, with the current one marked.
 fn schedule(frame: &mut Frame, area: Rect, live: &Live) {
-    let block = Block::bordered().title("noise multiplier by epoch");
     if live.noise.is_empty() {
-        return frame.render_widget(Paragraph::new("none").block(block), area);
+        return;
     }
-    // As many of the epochs around the present one as there is room for.
+    let block = Block::bordered().title("noise multiplier by epoch");
+    // The epochs around the current one that fit.
     let room = (usize::from(area.width.saturating_sub(2)) / 8).max(1);
     let now = (live.epoch.max(1) - 1) as usize;
     let first = now.saturating_sub(room / 2).min(live.noise.len().saturating_sub(room));
@@ -110,7 +123,7 @@ fn allocation(frame: &mut Frame, area: Rect, live: &Live) {
     let room = usize::from(area.height.saturating_sub(2));
     let hidden = sorted.len().saturating_sub(room);
     if hidden > 0 {
-        // The middle says least.
+        // The middle is the least interesting part.
         let from = room / 2;
         sorted.drain(from..from + hidden);
     }
@@ -130,10 +143,11 @@ fn allocation(frame: &mut Frame, area: Rect, live: &Live) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::Point;
+    use super::super::model::{Point, seconds_left};
     use super::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use std::time::Duration;
     use undertone_run::{ClassificationMetrics, Metrics, Record};
 
     fn shown(live: &Live, width: u16, height: u16) -> String {
@@ -185,7 +199,20 @@ mod tests {
             live.add(&Point::from(&record));
         }
         live.speed = Some(41.25);
+        live.seconds_left = seconds_left(Duration::from_secs(24), 0, 12, 30);
         live
+    }
+
+    #[test]
+    fn bars_that_would_all_be_alike_are_not_drawn() {
+        let mut uniform = live();
+        uniform.allocation.clear();
+        uniform.noise = vec![1.25; 3];
+        let screen = shown(&uniform, 100, 30);
+        assert!(screen.contains("noise multiplier 1.2500 in every step"), "{screen}");
+        assert!(!screen.contains("by epoch"), "{screen}");
+        uniform.noise.clear();
+        assert!(!shown(&uniform, 100, 30).contains("noise"), "a non-private run has none");
     }
 
     #[test]
@@ -193,16 +220,16 @@ mod tests {
         let screen = shown(&live(), 100, 30);
         for text in [
             "runs/first   anadp, ewpba schedule",
-            "ε 2.3457 of 8   41.2 examples/s",
+            "ε 2.3457 of 8   41.2 examples/s   36 s left",
             "step 12 of 30, epoch 2",
             "loss 0.0833",
-            "accuracy, % 75.0000",
+            "accuracy 75.0000 %",
             "noise multiplier by epoch",
             "1.250",
             "noise of 2 parameters, relative to the mean",
             "block.0.weight",
             "2.25",
-            "q leaves this view",
+            "press q to close this view",
         ] {
             assert!(screen.contains(text), "{text} is missing in\n{screen}");
         }

@@ -1,70 +1,92 @@
-//! The arguments that say which model and which data.
+//! Arguments that select the model.
 
-use crate::arguments::ModelArgument;
+use super::located::Located;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use clap::Args;
-use std::path::PathBuf;
-use undertone::data::{Format, Labels, Options, Task, Tokeniser, format_of, read};
-use undertone::evaluate::Limits;
-use undertone::model::folder::{LoadOptions, Reading, locate};
+use std::path::{Path, PathBuf};
+use undertone::data::Labels;
+use undertone::model::folder::{LoadOptions, Reading};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, TaskHead};
-use undertone_run::{MAX_TOKENS, TaskName, private_labels};
+use undertone::tensor::Device;
+use undertone_run::private_labels;
 
-/// A model, the adapter to put on it, and the device that it is loaded on.
+/// A model, its adapter, and its device.
 #[derive(Args)]
 pub struct ModelArguments {
-    #[command(flatten)]
-    base: ModelArgument,
-    /// Adapter folder (LoRA, adapter, bitfit or head) to put on the model
+    /// Model folder, or model name on the Hugging Face Hub [default: the base model of `--adapter`
+    /// or `--run`]
+    #[arg(long, value_name = "DIR|NAME", required_unless_present_any = ["adapter", "run"])]
+    model: Option<String>,
+    /// Folder of an adapter to apply to the model, or of the run that trained it: LoRA, (IA)³,
+    /// bottleneck adapter, BitFit or head
     #[arg(long, value_name = "DIR")]
-    pub adapter: Option<PathBuf>,
+    adapter: Option<PathBuf>,
+    /// Folder of a finished run, whose model or adapter is used
+    #[arg(long, value_name = "DIR", conflicts_with = "adapter")]
+    run: Option<PathBuf>,
     #[command(flatten)]
     pub device: DeviceArguments,
 }
 
-/// A model with its folder, and with its adapter on.
+/// A loaded model with its adapter applied.
 pub struct Loaded {
     pub model: Model,
+    /// Folder of the whole model, or of the adapter's base model.
     pub folder: PathBuf,
-    /// How the run that trained it read its texts, if the adapter or the model says so.
+    /// Folder of the adapter, if there is one.
+    pub adapter: Option<PathBuf>,
+    /// How texts were read in training, if the adapter or the model records it.
     pub reading: Option<Reading>,
-    /// Class names that the run folder around it keeps private.
+    /// Class names kept private by the surrounding run folder.
     private_names: Option<Vec<String>>,
 }
 
 impl Loaded {
-    /// The class names: those of the model or, in the folder of the run that trained it, those that
-    /// the run found in its training file.
+    /// The class names: those found in the training file if the model is in its run folder,
+    /// otherwise those of the model.
     pub fn labels(&self) -> Outcome<Labels> {
-        match &self.private_names {
-            Some(names) => Ok(Labels::given(names.clone())?),
-            None => Ok(self.model.label_set()?),
-        }
+        let labels = match &self.private_names {
+            Some(names) => Labels::given(names.clone())?,
+            None => self.model.label_set()?,
+        };
+        // Names that stayed in the run folder cannot be renamed elsewhere.
+        let renamed = self.reading.iter().flat_map(|reading| &reading.rename_labels);
+        let known = renamed.filter(|(_, name)| labels.names().contains(name));
+        let known = known.map(|(value, name)| (value.clone(), name.clone())).collect();
+        Ok(labels.with_renamed(&known)?)
     }
-}
 
-impl ModelArguments {
-    /// Loads the model for a task, or for the one that its folder names.
-    pub fn load(&self, task_head: Option<TaskHead>) -> Outcome<Loaded> {
-        let folder = locate(&self.base.model)?;
+    /// Loads a model, by folder or name, and applies an adapter to it.
+    pub fn open(
+        model: &str,
+        adapter: Option<&Path>,
+        device: &Device,
+        task_head: Option<TaskHead>,
+    ) -> Outcome<Self> {
+        Self::located(Located::of(Some(model), adapter, None)?, device, task_head)
+    }
+
+    /// Loads a model for the given task head, or for the one in its configuration.
+    fn located(located: Located, device: &Device, task_head: Option<TaskHead>) -> Outcome<Self> {
+        let Located { base: folder, adapter } = located;
         let options = LoadOptions { task_head, ..LoadOptions::default() };
-        let mut model = load_adapted(&folder, self.adapter.as_deref(), options)?;
+        let mut model = load_adapted(&folder, adapter.as_deref(), options)?;
         if !model.fresh.is_empty() {
             let names = model.fresh.join(", ");
             crate::output::note(format_args!(
-                "warning: the weights lack {names}; random numbers stand in their place, so train \
-                 before you trust"
+                "warning: the weights lack {names}, which now have random values: fine-tune the \
+                 model or pass --adapter before you use its output"
             ));
         }
-        model.to_device(&self.device.device()?)?;
-        let of_adapter = self.adapter.as_deref().map(Reading::of).transpose()?.flatten();
+        model.to_device(device)?;
+        let of_adapter = adapter.as_deref().map(Reading::of).transpose()?.flatten();
         let reading = match of_adapter {
             Some(reading) => Some(reading),
             None => Reading::of(&folder)?,
         };
-        let trained = self.adapter.as_deref().unwrap_or(&folder);
+        let trained = adapter.as_deref().unwrap_or(&folder);
         let classifies = model.network.head.task_head == TaskHead::SequenceClassification;
         let private_names = match classifies {
             true => private_labels(trained)?,
@@ -73,141 +95,24 @@ impl ModelArguments {
         let classes = model.network.head.out.outputs;
         if let Some(names) = private_names.as_ref().filter(|names| names.len() != classes) {
             return Err(Failure::arguments(format!(
-                "{} belongs to a run with {} classes, but the model has {classes}; bring back the \
+                "{} belongs to a run with {} classes, but the model has {classes}; restore the \
                  files of one run",
                 trained.display(),
                 names.len()
             )));
         }
-        Ok(Loaded { model, folder, reading, private_names })
+        Ok(Self { model, folder, adapter, reading, private_names })
     }
 }
 
-/// Which data, and how they are read.
-#[derive(Args)]
-pub struct DataArguments {
-    /// File with the data: .tsv, .csv, .jsonl, .json, .parquet, or .txt with a text per line; all
-    /// but .parquet may be compressed (.gz, .zst). A pattern ('rows-*.csv') reads several files, a
-    /// folder its Parquet shards
-    #[arg(long, value_name = "FILE")]
-    pub data: PathBuf,
-    /// The file's format, where its extension does not say it
-    #[arg(long, value_enum)]
-    format: Option<Format>,
-    /// What to do with a row [default: what the model is for]
-    #[arg(long, value_enum)]
-    pub task: Option<TaskName>,
-    /// Column of the text; twice for a pair [default: the usual names]
-    #[arg(long, value_name = "COLUMN")]
-    text: Vec<String>,
-    /// Column of the label
-    #[arg(long, value_name = "COLUMN", default_value = "label")]
-    label: String,
-    /// Column of the conversation (chat)
-    #[arg(long, value_name = "COLUMN", default_value = "messages")]
-    messages_column: String,
-    /// Column of the prompt, or a template such as 'Question: {question}' (completion)
-    #[arg(long, value_name = "COLUMN", default_value = "prompt")]
-    prompt_column: String,
-    /// Column of what should follow the prompt (completion)
-    #[arg(long, value_name = "COLUMN", default_value = "completion")]
-    completion_column: String,
-    /// Longest sequence; longer texts are cut [default: that of the run which trained the model,
-    /// else 256]
-    #[arg(long)]
-    max_tokens: Option<usize>,
-    /// Batch size: sequences computed together
-    #[arg(long, default_value_t = 64)]
-    batch: usize,
-}
-
-/// Columns that public datasets use for their texts, tried in this order.
-const USUAL_TEXTS: [&[&str]; 8] = [
-    &["sentence1", "sentence2"],
-    &["question1", "question2"],
-    &["premise", "hypothesis"],
-    &["question", "sentence"],
-    &["sentence"],
-    &["text"],
-    &["content"],
-    &["review"],
-];
-
-impl DataArguments {
-    pub fn task_head(&self) -> Option<TaskHead> {
-        self.task.map(TaskHead::of)
+impl ModelArguments {
+    /// The folders of the model.
+    pub fn located(&self) -> Outcome<Located> {
+        Located::of(self.model.as_deref(), self.adapter.as_deref(), self.run.as_deref())
     }
 
-    pub fn limits(&self) -> Outcome<Limits> {
-        if self.batch == 0 {
-            return Err(Failure::arguments("--batch must be at least 1"));
-        }
-        Ok(Limits { sequences: self.batch, ..Limits::default() })
-    }
-
-    pub fn options(&self) -> Options {
-        Options { format: self.format, progress: true, ..Options::default() }
-    }
-
-    pub fn format(&self) -> Outcome<Format> {
-        Ok(format_of(&self.data, self.format)?)
-    }
-
-    /// The task and the columns it reads, for the model's head.
-    pub fn resolve(&self, task_head: TaskHead, with_label: bool) -> Outcome<Task> {
-        let text = || -> Outcome<Vec<String>> {
-            if !self.text.is_empty() {
-                return Ok(self.text.clone());
-            }
-            let columns = read::columns(&self.data, self.format()?)?;
-            let usual = USUAL_TEXTS
-                .iter()
-                .find(|names| names.iter().all(|name| columns.iter().any(|c| c == name)));
-            match usual {
-                Some(names) => Ok(names.iter().map(ToString::to_string).collect()),
-                None => Err(Failure::arguments(format!(
-                    "say which column holds the text with --text; {} has {}",
-                    self.data.display(),
-                    columns.join(", ")
-                ))),
-            }
-        };
-        let task = match (self.task, task_head) {
-            (Some(TaskName::Completion), _) => Task::Completion {
-                prompt: self.prompt_column.clone(),
-                completion: self.completion_column.clone(),
-            },
-            (Some(TaskName::Chat), _) => Task::Chat { messages: self.messages_column.clone() },
-            (_, TaskHead::SequenceClassification) => Task::Classification {
-                text: text()?,
-                label: with_label.then(|| self.label.clone()),
-            },
-            (_, TaskHead::CausalLanguageModel | TaskHead::MaskedLanguageModel) => {
-                let mut columns = text()?;
-                if columns.len() > 1 {
-                    return Err(Failure::arguments(
-                        "language modelling reads one column of text; give one --text",
-                    ));
-                }
-                let text = columns.remove(0);
-                match task_head {
-                    TaskHead::MaskedLanguageModel => Task::MaskedLanguageModelling { text },
-                    _ => Task::LanguageModelling { text },
-                }
-            }
-            _ => {
-                return Err(Failure::arguments(
-                    "the model's head is for neither classification nor language modelling",
-                ));
-            }
-        };
-        task.check()?;
-        Ok(task)
-    }
-
-    /// The tokenizer of the model, cutting where the user says or training did.
-    pub fn tokeniser(&self, loaded: &Loaded) -> Outcome<Tokeniser> {
-        let in_training = loaded.reading.map_or(MAX_TOKENS, |reading| reading.max_tokens);
-        Ok(loaded.model.tokeniser(&loaded.folder, self.max_tokens.unwrap_or(in_training))?)
+    /// Loads the model for the given task head, or for the one in its configuration.
+    pub fn load(&self, task_head: Option<TaskHead>) -> Outcome<Loaded> {
+        Loaded::located(self.located()?, &self.device.device()?, task_head)
     }
 }

@@ -1,6 +1,7 @@
-//! `eval --generate`: BLEU and ROUGE-L of greedy continuations of prompts.
+//! `eval --generate`: BLEU and ROUGE-L of greedily generated completions.
 
-use super::arguments::{DataArguments, Loaded};
+use super::arguments::Loaded;
+use super::data::DataArguments;
 use super::generate::progress;
 use crate::failure::{Failure, Outcome};
 use clap::Args;
@@ -11,33 +12,33 @@ use undertone::evaluate::{Bleu, RougeL};
 use undertone::model::generate::{Settings, generate};
 use undertone_run::TaskName;
 
-/// Whether and how prompts are continued.
+/// Whether and how to generate completions.
 #[derive(Args)]
 pub struct ContinuationArguments {
-    /// Also continue the first N prompts greedily, and compare with the completions by BLEU and
-    /// ROUGE-L (completion)
+    /// Also generate completions of the first N prompts greedily and report BLEU and ROUGE-L, for
+    /// the completion task
     #[arg(long, value_name = "N")]
     generate: Option<usize>,
-    /// Most tokens of a continuation
+    /// Maximum number of tokens per generated completion
     #[arg(long, default_value_t = 100, requires = "generate")]
     max_new_tokens: usize,
 }
 
-/// Metrics of continuations against the file's completions, one reference each.
+/// Metrics of generated completions, with one reference each.
 #[derive(Serialize)]
 pub struct Continuations {
-    /// Number of prompts continued.
+    /// Number of generated completions.
     pub texts: usize,
     /// Corpus BLEU-4, 0 to 100, as sacreBLEU computes it by default (13a tokens).
     pub bleu: f64,
-    /// BLEU's penalty for texts that are shorter than the references.
+    /// BLEU's penalty for texts shorter than their references.
     pub brevity_penalty: f64,
     /// ROUGE-L, the mean F1 score, 0 to 1, without stemming.
     pub rouge_l: f64,
 }
 
 impl ContinuationArguments {
-    /// Refuses what cannot be continued, before a model is loaded.
+    /// Rejects tasks without prompts.
     pub fn check(&self, task: Option<TaskName>) -> Outcome {
         let Some(texts) = self.generate else { return Ok(()) };
         if task != Some(TaskName::Completion) {
@@ -49,7 +50,7 @@ impl ContinuationArguments {
         Ok(())
     }
 
-    /// Continues the prompts, and compares.
+    /// Generates completions and compares them with the references.
     pub fn measure(
         &self,
         ranks: &Ranks,
@@ -79,7 +80,7 @@ impl ContinuationArguments {
             ..Settings::default()
         };
         let bar = progress(prompts.len() as u64);
-        // Each rank continues whole batches, the same ones as one process.
+        // Ranks share whole batches, the same as in a single process.
         let batches: Vec<&[Vec<u32>]> = prompts.chunks(settings.batch).collect();
         let texts = ranks.divided(batches.len(), |i| -> Outcome<Vec<Vec<u32>>> {
             let texts = generate(&loaded.model, batches[i], &settings, |_| ())?;

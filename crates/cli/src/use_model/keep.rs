@@ -1,12 +1,12 @@
-//! `predict --keep`: columns of the data that are carried over.
+//! `predict --keep`: columns copied from the data.
 
-use super::arguments::DataArguments;
+use super::data::DataArguments;
 use crate::failure::{Failure, Outcome};
 use serde_json::{Map, Value};
 use undertone::data::read::{Rows, rows_with_nested};
 use undertone_run::OnBadRow;
 
-/// The kept columns, row by row beside the predictions: every row of the file has one.
+/// Reader of the kept columns, in step with the predictions: every row has one.
 pub struct Kept {
     columns: Vec<String>,
     rows: Option<Rows>,
@@ -20,17 +20,17 @@ impl Kept {
         let named: Vec<&str> = columns.iter().map(String::as_str).collect();
         let rows = match named.is_empty() {
             true => None,
-            // As predictions are made: a row that cannot be read is an error.
+            // As for predictions, an unreadable row is an error.
             false => Some(rows_with_nested(&data.data, data.format()?, &named, OnBadRow::Refuse)?),
         };
         Ok(Kept { columns: columns.to_vec(), rows })
     }
 
-    /// Names and values of the next row, beside what is said of it.
+    /// Names and values of the next row; names that clash with the prediction are prefixed.
     pub fn next_row(&mut self, said: &Map<String, Value>) -> Outcome<Vec<(String, String)>> {
         let Some(rows) = &mut self.rows else { return Ok(Vec::new()) };
         let row = rows.next().transpose()?.ok_or_else(|| {
-            Failure::arguments("the data have changed while they were read; try again")
+            Failure::arguments("the data changed while they were being read; try again")
         })?;
         let name = |column: &String| match said.contains_key(column) {
             true => format!("input.{column}"),

@@ -2,9 +2,11 @@
 
 mod arguments;
 mod continuations;
+mod data;
 mod eval;
 mod generate;
 mod keep;
+mod located;
 mod merge;
 mod predict;
 mod private;
@@ -13,4 +15,4 @@ pub use arguments::{Loaded, ModelArguments};
 pub use eval::Eval;
 pub use generate::Generate;
 pub use merge::Merge;
-pub use predict::Predict;
+pub use predict::{Predict, drop_end, prediction_fields};

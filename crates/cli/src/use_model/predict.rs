@@ -1,6 +1,7 @@
 //! `undertone predict`: labels or losses of the rows of a file.
 
-use super::arguments::{DataArguments, ModelArguments};
+use super::arguments::ModelArguments;
+use super::data::DataArguments;
 use super::keep::Kept;
 use super::private::PrivateArguments;
 use crate::failure::{Failure, Outcome};
@@ -11,32 +12,34 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use undertone::data::{Example, Masking, stream};
-use undertone::evaluate::{Limits, Prediction, likeliest, predict, predict_perturbed};
+use undertone::evaluate::{Limits, Prediction, likeliest, predict};
+use undertone::method::local::predict_perturbed;
 use undertone::model::TaskHead;
 use undertone_run::{check_output, write_atomically};
 
-/// Predict each row of a file: label and probabilities, or loss and perplexity (of a masked
-/// language model: of masked tokens)
+/// Predict the label of each row of a file, or its loss and perplexity
+///
+/// For classifiers, writes the label and the probability of each class. For masked language models,
+/// loss and perplexity are measured on masked tokens.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  undertone predict --model runs/first/model --data new.jsonl --text \
-     text --out said.jsonl"
-)]
+#[command(after_help = "Examples:\n  undertone predict --run runs/first --data new.jsonl --out \
+     predictions.jsonl\n  undertone predict --model models/all-MiniLM-L6-v2-sst2 --data new.jsonl \
+     --text text --out predictions.jsonl")]
 pub struct Predict {
     #[command(flatten)]
     model: ModelArguments,
     #[command(flatten)]
     data: DataArguments,
-    /// File to write: .jsonl, .tsv or .csv
+    /// Output file: .jsonl, .tsv or .csv
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     #[command(flatten)]
     private: PrivateArguments,
-    /// Write the logits too (of a language model: of the token after the last)
+    /// Also write the logits; for a causal language model, those of the next token after the text
     #[arg(long)]
     logits: bool,
-    /// Carry a column of the data over, as text (repeatable); one that is called like a column of
-    /// the predictions becomes input.COLUMN
+    /// Copy a column of the data to the output as text (repeatable); renamed to input.COLUMN if the
+    /// predictions have a column of that name
     #[arg(long, value_name = "COLUMN", conflicts_with = "private")]
     keep: Vec<String>,
 }
@@ -59,32 +62,32 @@ impl Predict {
         check_output(&self.out, &[&self.data.data, &ledger], is_prediction)?;
         let loaded = self.model.load(self.data.task_head())?;
         let task_head = loaded.model.network.head.task_head;
-        let task = self.data.resolve(task_head, false)?;
+        let task = self.data.resolve(&loaded, false)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
         let names = loaded.labels()?;
         let mut limits = self.data.limits()?;
         if self.private.private {
-            // A release is a function of its own text alone, and not of a batch.
+            // A release must depend on its own text only, not on its batch.
             if ![1, Limits::default().sequences].contains(&limits.sequences) {
                 return Err(Failure::arguments(
-                    "--batch does not go with --private, which computes each text by itself",
+                    "--batch has no effect with --private, which processes each text separately; \
+                     omit it",
                 ));
             }
             limits.sequences = 1;
-            // The whole file is read once before a release is recorded in the ledger.
+            // Read the whole file once, so that errors surface before a release is recorded.
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
                 chunk?;
             }
         }
         if self.logits && task_head == TaskHead::MaskedLanguageModel {
             return Err(Failure::arguments(
-                "--logits is for classifiers and causal language models, which have one row of \
-                 them for each row of the file",
+                "--logits needs a classifier or a causal language model",
             ));
         }
         let masking = Masking::of(&task, &tokeniser)?;
         let mut kept = Kept::open(&self.keep, &self.data)?;
-        let paid = self.private.pay(&self.model, &loaded, &self.out)?;
+        let paid = self.private.pay(&loaded, &self.out)?;
         let mut rows = 0_u64;
         let mut write = |out: &mut BufWriter<File>| -> Outcome {
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
@@ -101,7 +104,8 @@ impl Predict {
                     None => predict(&loaded.model, &examples, limits, self.logits)?,
                 };
                 for prediction in said_of {
-                    let said = self.said(task_head, names.names(), &prediction);
+                    let said =
+                        prediction_fields(task_head, names.names(), &prediction, self.logits);
                     let kept = kept.next_row(&said)?;
                     write_row(out, layout, rows == 0, said, kept)
                         .map_err(undertone_run::Error::io(&self.out))?;
@@ -110,7 +114,7 @@ impl Predict {
             }
             Ok(())
         };
-        // What fails while rows are written may be the file, the data or the model.
+        // A failure while writing rows may come from the file, the data or the model.
         let mut failed = Ok(());
         let written = write_atomically(&self.out, |out| {
             write(out).map_err(|failure| {
@@ -134,36 +138,36 @@ impl Predict {
         }
         Ok(())
     }
-
-    fn said(
-        &self,
-        task_head: TaskHead,
-        names: &[String],
-        prediction: &Prediction,
-    ) -> Map<String, Value> {
-        let mut said = Map::new();
-        if task_head == TaskHead::SequenceClassification {
-            let probabilities = prediction.probabilities();
-            said.insert("label".into(), json!(names.get(likeliest(&prediction.logits))));
-            let named: Map<String, Value> =
-                names.iter().zip(probabilities).map(|(name, p)| (name.clone(), json!(p))).collect();
-            said.insert("probabilities".into(), Value::Object(named));
-        } else {
-            said.insert("loss".into(), json!(prediction.loss));
-            said.insert(
-                "perplexity".into(),
-                json!(prediction.loss.map(|loss| f64::from(loss).exp())),
-            );
-            said.insert("tokens".into(), json!(prediction.predictions));
-        }
-        if self.logits {
-            said.insert("logits".into(), json!(prediction.logits));
-        }
-        said
-    }
 }
 
-/// Whether a file is one of predictions, which may be made again.
+/// A prediction as it is written: the label and the probability of each class, or loss and
+/// perplexity; with its logits if they are asked for.
+pub fn prediction_fields(
+    task_head: TaskHead,
+    names: &[String],
+    prediction: &Prediction,
+    logits: bool,
+) -> Map<String, Value> {
+    let mut fields = Map::new();
+    if task_head == TaskHead::SequenceClassification {
+        let probabilities = prediction.probabilities();
+        fields.insert("label".into(), json!(names.get(likeliest(&prediction.logits))));
+        let named: Map<String, Value> =
+            names.iter().zip(probabilities).map(|(name, p)| (name.clone(), json!(p))).collect();
+        fields.insert("probabilities".into(), Value::Object(named));
+    } else {
+        fields.insert("loss".into(), json!(prediction.loss));
+        fields
+            .insert("perplexity".into(), json!(prediction.loss.map(|loss| f64::from(loss).exp())));
+        fields.insert("tokens".into(), json!(prediction.predictions));
+    }
+    if logits {
+        fields.insert("logits".into(), json!(prediction.logits));
+    }
+    fields
+}
+
+/// Whether a file holds predictions, which may be overwritten.
 fn is_prediction(text: &str) -> bool {
     let first = text.lines().next().unwrap_or_default();
     let is_object = serde_json::from_str::<Map<String, Value>>(first).is_ok_and(|row| {
@@ -175,8 +179,8 @@ fn is_prediction(text: &str) -> bool {
     is_object || heads.iter().any(|head| first.starts_with(head))
 }
 
-/// The end token was put there for training; a text is judged without it.
-fn drop_end(example: &mut Example, eos: Option<u32>) {
+/// Drops the end token, which is added for training only.
+pub fn drop_end(example: &mut Example, eos: Option<u32>) {
     if example.tokens.len() > 2 && example.tokens.last().copied() == eos {
         example.tokens.pop();
         example.segments.truncate(example.tokens.len());

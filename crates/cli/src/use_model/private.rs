@@ -1,7 +1,7 @@
-//! `predict --private`: embeddings of each text are perturbed (local DP), and the release is
-//! recorded in a ledger first.
+//! `predict --private`: perturbs the embeddings of each text (local DP), after recording the
+//! release in a ledger.
 
-use super::arguments::{Loaded, ModelArguments};
+use super::arguments::Loaded;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::Args;
@@ -14,26 +14,25 @@ use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Guarantee, Mode, Part, Threat, Unit, gaussian};
 use undertone_run::ReleaseKind;
 
-/// Whether and with which budget embeddings are perturbed.
+/// Whether to perturb embeddings, and with which budget.
 #[derive(Args)]
 pub struct PrivateArguments {
-    /// Perturb the embeddings of each text, as local DP asks, before the layers above the sanitiser
-    /// see them
+    /// Perturb the embeddings of each text with the noise of local DP before the layers above the
+    /// sanitizer see them
     #[arg(long)]
     pub private: bool,
-    /// ε of one text's release [default: the noise that the model was trained with]
+    /// ε of releasing one text; requires `--delta` [default: the noise used in training]
     #[arg(long, requires = "private", requires = "delta")]
     epsilon: Option<f64>,
-    /// δ of the budget and of the guarantee [default: 1e-5]
+    /// δ of `--epsilon` and of the guarantee [default: 1e-5]
     #[arg(long, requires = "private")]
     delta: Option<f64>,
-    /// Ledger in which the releases are recorded; kept from call to call [default:
-    /// OUT.ledger.jsonl]
+    /// Ledger to record the releases in; appended to if it exists [default: OUT.ledger.jsonl]
     #[arg(long, requires = "private", value_name = "FILE")]
     ledger: Option<PathBuf>,
 }
 
-/// The noise of one call, paid for.
+/// Noise of one call whose release is recorded in the ledger.
 pub struct PaidNoise {
     pub noise: EmbeddingNoise,
     ledger: Ledger,
@@ -41,7 +40,7 @@ pub struct PaidNoise {
 }
 
 impl PrivateArguments {
-    /// The ledger of a file of predictions.
+    /// Path of the ledger for a file of predictions.
     pub fn ledger(&self, out: &std::path::Path) -> PathBuf {
         self.ledger.clone().unwrap_or_else(|| {
             let mut name = out.as_os_str().to_owned();
@@ -50,36 +49,30 @@ impl PrivateArguments {
         })
     }
 
-    /// Records the release in the ledger, and then hands out the noise, from a new secret.
-    pub fn pay(
-        &self,
-        model: &ModelArguments,
-        loaded: &Loaded,
-        out: &std::path::Path,
-    ) -> Outcome<Option<PaidNoise>> {
+    /// Records the release in the ledger, then returns noise generated from a new secret.
+    pub fn pay(&self, loaded: &Loaded, out: &std::path::Path) -> Outcome<Option<PaidNoise>> {
         if !self.private {
             return Ok(None);
         }
         let mut config = read_config(&loaded.folder)?;
-        if let Some(adapter) = &model.adapter {
+        if let Some(adapter) = &loaded.adapter {
             config = read_config(adapter)?.or(config);
         }
         let Some(config) = config else {
             return Err(Failure::arguments(
-                "--private needs a model with a sanitiser: one that was trained with dp-forward, \
-                 ew-ft or mvg",
+                "--private needs a model that was trained with dp-forward, ew-ft or mvg",
             ));
         };
         if !config.is_in_range() {
             return Err(Failure::arguments(
-                "norm, squash and direction of the model's sanitiser must be 1e-10 to 1e10: \
-                 beyond that, numbers of a release overflow or lose their noise",
+                "norm, squash and direction of the model's sanitizer must be from 1e-10 to 1e10: \
+                 beyond that, a release would overflow or lose its noise",
             ));
         }
         let delta = self.delta.unwrap_or(1e-5);
         let Some(sensitivity) = config.sensitivity() else {
             return Err(Failure::arguments(
-                "nothing bounds a text in this model, so no noise can hide it",
+                "this model does not bound its embeddings, so noise cannot protect them",
             ));
         };
         let noise_multiplier = match self.epsilon {
@@ -88,19 +81,23 @@ impl PrivateArguments {
         };
         if !(1e-3..=1e6).contains(&noise_multiplier) {
             return Err(Failure::arguments(format!(
-                "a text would have a noise multiplier of {noise_multiplier:e}, and it must be 1e-3 \
-                 to 1e6; choose another --epsilon"
+                "the noise multiplier would be {noise_multiplier:e}, but must be from 1e-3 to 1e6; \
+                 choose another --epsilon"
             )));
         }
         let event = Event::Gaussian { noise_multiplier, sensitivity };
         let path = self.ledger(out);
-        let secret = Secret::from_system()
-            .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
+        let secret = Secret::from_system().map_err(|e| {
+            Failure::arguments(format!(
+                "the operating system provides no random \
+                                                     numbers: {e}"
+            ))
+        })?;
         let wanted = Terms { id: secret.ledger_id(), ..terms(&config) };
         let mut ledger = Ledger::open_or_create(&path, wanted.clone())?;
         if (Terms { id: wanted.id.clone(), ..ledger.terms().clone() }) != wanted {
             return Err(Failure::arguments(format!(
-                "{} is the ledger of something else; name another one by --ledger",
+                "{} is not a ledger of predictions; choose another file with --ledger",
                 path.display()
             )));
         }
@@ -117,13 +114,13 @@ impl PrivateArguments {
     }
 }
 
-/// The same for every call, so that calls with other budgets can share a ledger: a line that a
-/// crash tears counts as the loudest release there can be.
+/// Terms of the ledger, the same for every call, so that calls with different budgets can share it.
+/// A line truncated by a crash counts as the costliest possible release.
 fn terms(config: &SanitiserConfig) -> Terms {
     let event = Event::Gaussian { noise_multiplier: 1e-2, sensitivity: 1.0 };
     let mut assumptions = vec![
-        "a text is in a file once; one that is predicted in several calls is released in each of \
-         them"
+        "each text occurs once in a file; a text that is predicted in several calls is released in \
+         each of them"
             .to_owned(),
         "the number of texts is public".to_owned(),
     ];
@@ -143,7 +140,7 @@ fn terms(config: &SanitiserConfig) -> Terms {
 }
 
 impl PaidNoise {
-    /// What all calls with this ledger guarantee together.
+    /// The guarantee of all calls recorded in this ledger.
     pub fn guarantee(&self) -> Outcome<Guarantee> {
         Ok(self.ledger.guarantee(self.delta)?)
     }

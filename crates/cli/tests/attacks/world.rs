@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
 #[allow(dead_code)]
-#[path = "../../../undertone/tests/data_parquet/mod.rs"]
+#[path = "../../../data/tests/parquet_files/mod.rs"]
 mod data_parquet;
 
 /// A folder with everything that commands read; attacks work on copies of it.

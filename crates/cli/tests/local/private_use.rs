@@ -84,7 +84,7 @@ fn texts_are_predicted_in_private() {
         .arg(bench.path("none.jsonl"))
         .output()
         .unwrap();
-    refused(&bare, "sanitiser");
+    refused(&bare, "was trained with dp-forward");
 }
 
 #[test]

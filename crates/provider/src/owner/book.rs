@@ -1,4 +1,4 @@
-//! `owner.db`: which task an address had, which releases were made, and which were acknowledged.
+//! `owner.db`: the pinned task of each address, the releases made, and their receipts.
 
 use super::purpose::Purpose;
 use super::rows::{Known, Source};
@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS sources (
 ) WITHOUT ROWID;
 ";
 
-/// What an address was when it was first used.
+/// The task and certificate of an address on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     pub task: Hash,
@@ -86,7 +86,7 @@ impl Book {
         Ok(Self { connection })
     }
 
-    /// What an address was when it was first used.
+    /// The task and certificate of an address on first use.
     pub fn pin(&self, url: &str) -> Result<Option<Pin>> {
         let ask = "SELECT task, fingerprint FROM pins WHERE url = ?1";
         let found = self
@@ -104,7 +104,7 @@ impl Book {
         Ok(())
     }
 
-    /// What the releases under a task were made of, by keyed hashes.
+    /// The sources of the releases under a task, as keyed hashes.
     pub fn known(&self, task: &Hash, purpose: Purpose) -> Result<Known> {
         let mut ask = self.connection.prepare(
             "SELECT text, occurrence, label FROM sources WHERE task = ?1 AND purpose = ?2",
@@ -118,8 +118,8 @@ impl Book {
         Ok(known)
     }
 
-    /// Stores releases, each with those of every epoch, in frames of at most `slots`, all of them
-    /// on disk when this returns. A row that was released stays as it was.
+    /// Stores the releases of all epochs in frames of at most `slots`; all of them are on disk when
+    /// this returns. Earlier releases of a row are kept unchanged.
     pub fn keep(
         &mut self,
         task: &Hash,
@@ -161,7 +161,7 @@ impl Book {
         Ok(transaction.commit()?)
     }
 
-    /// Numbers of the frames that were not acknowledged, and how many were.
+    /// The frames that have not been acknowledged, and the number of those that have.
     pub fn frames(&self, task: &Hash, purpose: Purpose) -> Result<(Vec<i64>, u64)> {
         let of = params![task.as_slice(), purpose.name()];
         let mut ask = self.connection.prepare(
@@ -202,7 +202,7 @@ impl Book {
         Ok(found)
     }
 
-    /// Keeps the receipt of a frame.
+    /// Stores the receipt of a frame.
     pub fn acknowledge(&self, number: i64, receipt: &Receipt) -> Result<()> {
         let text = serde_json::to_string(receipt).map_err(|e| Error::failed(e.to_string()))?;
         let change = "UPDATE frames SET receipt = ?2 WHERE id = ?1";

@@ -1,4 +1,4 @@
-//! The owner's ledgers, and the bound that all of them together stay within.
+//! The owner's ledgers, and the bound on their composition.
 
 use super::home::{Home, make_private};
 use super::purpose::Purpose;
@@ -12,7 +12,7 @@ use undertone_accounting::{
     rounded_up,
 };
 
-/// What an owner is ready to spend in all: ε at most, at this δ.
+/// The owner's total budget: the maximum ε, at this δ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     pub epsilon: f64,
@@ -20,7 +20,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Refuses what is no budget.
+    /// Rejects an invalid budget.
     pub fn check(&self) -> Result<()> {
         if !(self.epsilon.is_finite() && self.epsilon > 0.0) {
             return Err(Error::mistake("--epsilon-at-most must be above 0"));
@@ -32,9 +32,9 @@ impl Bound {
     }
 }
 
-/// The unit of an owner's ledgers. Version 0.1 had texts, which it told apart by their tokens.
-const ROWS: &str = "a row stands for one person; rows with the same text are different people's, \
-                    and a row whose text was changed is another row";
+/// The unit of an owner's ledgers. In version 0.1 it was the text, identified by its tokens.
+const ROWS: &str = "a row belongs to one person; rows with the same text belong to different \
+                    people, and a row whose text was changed is a new row";
 
 /// The ledger of a task and a purpose.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ impl<'a> Budget<'a> {
             ROWS.to_owned(),
             "the number of rows is public".to_owned(),
             "secret.key of the owner's folder stays secret".to_owned(),
-            "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is \
-             to about 2e-7 of itself"
+            "the noise, drawn in f32 and rounded to a grid, is treated as Gaussian, which it is up \
+             to a relative error of about 2e-7"
                 .to_owned(),
         ];
         if self.task.label_epsilon.is_none() && self.purpose == Purpose::Contribution {
@@ -91,7 +91,7 @@ impl<'a> Budget<'a> {
         self.purpose.events(self.task)
     }
 
-    /// ε of everything that the owner's folder holds, with what this purpose has not paid yet.
+    /// ε of everything in the owner's folder, including what this purpose has not recorded yet.
     pub fn after_paying(&self, delta: f64) -> Result<f64> {
         let mut all = Composition::new(Adjacency::ReplaceOne);
         let mut paid = 0;
@@ -137,8 +137,8 @@ impl<'a> Budget<'a> {
         )))
     }
 
-    /// Records the events of one row, before any is released. What is recorded already, by this
-    /// or an interrupted call, is not recorded again.
+    /// Records the events of one row before any release. Events that are already recorded, by this
+    /// call or an interrupted one, are not recorded again.
     pub fn pay(&self, bound: &Bound) -> Result<()> {
         self.check(bound)?;
         make_private(&self.home.task(self.hash))?;
@@ -152,8 +152,8 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Refuses a ledger that was begun with another secret, or by a version that had other ids: the
-    /// rows in it would get fresh noise that nobody has paid for.
+    /// Rejects a ledger created with another secret, or by a version with other ids: its rows would
+    /// get fresh noise that the ledger does not cover.
     fn check_terms(&self, ledger: &Ledger) -> Result<()> {
         let (found, terms) = (ledger.terms(), self.terms());
         if *found == terms {
@@ -161,20 +161,20 @@ impl<'a> Budget<'a> {
         }
         if found.id == terms.id && !found.assumptions.iter().any(|text| text == ROWS) {
             return Err(Error::mistake(format!(
-                "{} was begun by an earlier version, whose releases have other ids: the same rows \
-                 would get fresh noise that nobody has paid for. Nothing more is released under \
-                 this task; ask the provider for a new one, and what was spent stays counted",
+                "{} was created by an earlier version with other release ids: the same rows would \
+                 get fresh noise that no ledger entry covers. Nothing more is released under this \
+                 task; ask the provider for a new one. What was spent stays counted",
                 self.path().display()
             )));
         }
         Err(Error::mistake(format!(
-            "{} was begun with another secret.key or another task; bring back the files of one \
+            "{} was created with another secret.key or another task; restore the files of one \
              folder",
             self.path().display()
         )))
     }
 
-    /// The guarantee of everything that the owner's folder holds.
+    /// The guarantee of everything in the owner's folder.
     pub fn guarantee(&self, delta: f64) -> Result<Option<Guarantee>> {
         let ledgers = ledgers(self.home)?;
         let ledgers: Vec<Ledger> =
@@ -199,7 +199,8 @@ fn ledgers(home: &Home) -> Result<Vec<PathBuf>> {
         let folder = entry.map_err(Error::io(&tasks))?.path();
         for purpose in [Purpose::Contribution, Purpose::Query] {
             let path = ledger_path(&folder, purpose);
-            // A ledger that is missing beside a head of entries was removed: reading it fails.
+            // If the head has entries but the ledger is missing, it was removed, and reading it
+            // fails.
             if path.exists() || was_begun(&path) {
                 found.push(path);
             }
@@ -209,7 +210,7 @@ fn ledgers(home: &Home) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether the file beside a ledger says that it had entries.
+/// Whether the head file says that the ledger had entries.
 fn was_begun(path: &Path) -> bool {
     #[derive(serde::Deserialize)]
     struct Head {

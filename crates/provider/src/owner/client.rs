@@ -20,17 +20,17 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// Time for an answer, with what the server waits for.
+/// Time limit for an answer, including the server's own waiting.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// A certificate and a key by which a server knows its client.
+/// A client certificate and its key.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Where the provider is.
+/// The provider's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub secure: bool,
@@ -39,10 +39,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads `https://host:port`; `http://` is for this machine alone.
+    /// Parses `https://host:port`; `http://` is accepted only for this machine.
     pub fn parse(url: &str) -> Result<Self> {
-        let wrong =
-            || Error::mistake(format!("--task is an address such as https://host:8443, not {url}"));
+        let wrong = || {
+            Error::mistake(format!(
+                "--task must be an address such as https://host:8443, not \
+                                       {url}"
+            ))
+        };
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let secure = match scheme {
             "https" => true,
@@ -65,14 +69,14 @@ impl Endpoint {
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
         if !secure && !local {
             return Err(Error::mistake(
-                "http:// is for a provider on this machine; elsewhere the token would be seen on \
-                 the network",
+                "http:// works only with a provider on this machine; otherwise the token would be \
+                 visible on the network",
             ));
         }
         Ok(Self { secure, host: host.to_owned(), port })
     }
 
-    /// The address in one spelling, under which a task is pinned.
+    /// The normalized address, under which a task is pinned.
     pub fn url(&self) -> String {
         let scheme = if self.secure { "https" } else { "http" };
         format!("{scheme}://{}", self.authority())
@@ -107,7 +111,7 @@ impl Response {
     }
 }
 
-/// A connection to the provider that is opened when it is needed.
+/// A connection to the provider, opened when needed.
 pub struct Client {
     endpoint: Endpoint,
     tls: Option<Arc<ClientConfig>>,
@@ -173,7 +177,7 @@ impl Client {
         let body = Full::new(Bytes::from(body.unwrap_or_default()));
         let request = request
             .body(body)
-            .map_err(|_| Error::mistake("the token has characters that no token has"))?;
+            .map_err(|_| Error::mistake("the token contains invalid characters"))?;
         let Self { endpoint, tls, pinned, runtime, open, .. } = self;
         let pinned = *pinned;
         let answered = runtime.block_on(async {
@@ -183,8 +187,7 @@ impl Client {
             };
             let gone = |e: hyper::Error| match refused_certificate(&e) {
                 true => Error::mistake(format!(
-                    "{} lets only clients in whose certificate it knows: name one by --client-cert \
-                     and --client-key",
+                    "{} requires a client certificate: pass --client-cert and --client-key",
                     endpoint.url()
                 )),
                 false => Error::failed(format!("the connection to {} broke: {e}", endpoint.url())),
@@ -195,7 +198,11 @@ impl Client {
             let status = response.status().as_u16();
             let body = Limited::new(response.into_body(), most).collect();
             let body = timeout(ANSWER, body).await.map_err(slow)?.map_err(|_| {
-                Error::failed(format!("the answer of {} broke off or is too long", endpoint.url()))
+                Error::failed(format!(
+                    "the answer from {} is truncated or too \
+                                       long",
+                    endpoint.url()
+                ))
             })?;
             Ok::<_, Error>((sender, Response { status, body: body.to_bytes().to_vec() }))
         });
@@ -250,7 +257,7 @@ async fn connect(
     let _ = socket.set_nodelay(true);
     let Some(config) = tls else { return handshake(socket, endpoint).await };
     let name = ServerName::try_from(endpoint.host.clone())
-        .map_err(|_| Error::mistake(format!("{} is no name of a server", endpoint.host)))?;
+        .map_err(|_| Error::mistake(format!("{} is not a server name", endpoint.host)))?;
     let connector = TlsConnector::from(config.clone());
     let shaken = timeout(CONNECT, connector.connect(name, socket)).await.map_err(slow)?;
     let socket = shaken.map_err(|e| {
@@ -260,7 +267,10 @@ async fn connect(
         }
         let hint = match pinned {
             true => "",
-            false => "; if the provider's certificate is self-signed, name it by --fingerprint",
+            false => {
+                "; if the provider's certificate is self-signed, pass its fingerprint with \
+                      --fingerprint"
+            }
         };
         Error::mistake(format!("{} is not trusted: {e}{hint}", endpoint.url()))
     })?;

@@ -1,4 +1,4 @@
-//! `undertone contribute`
+//! `undertone-provider contribute`
 
 use super::budget::{Bound, Budget};
 use super::client::{Client, Response};
@@ -32,11 +32,11 @@ pub struct Contribute {
     /// Column of the label.
     pub label: String,
     pub bound: Bound,
-    /// Whether to say what would be sent, and send nothing.
+    /// Whether to print what would be sent without sending it.
     pub dry_run: bool,
 }
 
-/// What was sent, and what it has cost.
+/// The result of a contribution: what was sent, and its cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct Contributed {
     /// Hash of the task.
@@ -45,7 +45,7 @@ pub struct Contributed {
     pub promise: String,
     /// Rows of the file.
     pub rows: u64,
-    /// Of them, those that were released for the first time.
+    /// The number of rows released for the first time.
     pub new: u64,
     /// Of the new ones, those that the task's tokenizer could not read. They were released as a
     /// fixed token; the provider does not see which they are, or how many.
@@ -59,14 +59,14 @@ pub struct Contributed {
     /// ε of everything that the owner's folder holds, after this call.
     pub epsilon: f64,
     pub delta: f64,
-    /// The same as a guarantee; none before the first release.
+    /// The corresponding guarantee; `None` before the first release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
     pub dry_run: bool,
 }
 
-/// Releases the rows of a file and sends them. Called again, it sends what was not acknowledged,
-/// and releases rows that are new.
+/// Releases the rows of a file and sends them. A repeated call resends what was not acknowledged
+/// and releases new rows.
 pub fn contribute(
     asked: &Contribute,
     device: &Device,
@@ -82,7 +82,7 @@ pub fn contribute(
     let mut pinned = asked.provider.pinned(&home, &mut client)?;
     if asked.text.len() != pinned.task.texts {
         return Err(Error::mistake(format!(
-            "the task's texts have {} columns: give --text that often",
+            "the task has {} text columns: name them with --text, separated by commas",
             pinned.task.texts
         )));
     }
@@ -121,7 +121,7 @@ pub fn contribute(
     Ok(said)
 }
 
-/// Sends all frames that were not acknowledged; how many were.
+/// Sends all unacknowledged frames; returns their number.
 fn send_all(home: &Home, pinned: &Pinned, asked: &Contribute, client: &mut Client) -> Result<u64> {
     let purpose = Purpose::Contribution;
     let (waiting, _) = home.book.frames(&pinned.hash, purpose)?;
@@ -146,8 +146,8 @@ fn send_all(home: &Home, pinned: &Pinned, asked: &Contribute, client: &mut Clien
 
 fn interrupted(error: Error, sent: u64, frames: usize, home: &Path) -> Error {
     let sentence = format!(
-        "{error} ({sent} of {frames} frames were acknowledged; the same command sends the rest \
-         from {}, and costs nothing again)",
+        "{error} ({sent} of {frames} frames were acknowledged; run the same command again to send \
+         the rest from {} at no further cost)",
         home.display()
     );
     match error.is_of_system() {
@@ -156,7 +156,7 @@ fn interrupted(error: Error, sent: u64, frames: usize, home: &Path) -> Error {
     }
 }
 
-/// The receipt of a frame, if it is one.
+/// Parses and verifies the receipt of a frame.
 fn receipt(
     pinned: &Pinned,
     owner: &str,
@@ -175,7 +175,7 @@ fn receipt(
         }
         _ => return Err(Error::failed(format!("the provider fails: {}", response.problem()))),
     }
-    let forged = || Error::mistake("the provider's receipt is not for what was sent");
+    let forged = || Error::mistake("the provider's receipt does not match what was sent");
     let answer: Answer = serde_json::from_slice(&response.body).map_err(|_| forged())?;
     let receipt = answer.receipt;
     let key = unhex::<32>(&pinned.task.key).ok_or_else(forged)?;

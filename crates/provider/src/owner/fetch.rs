@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The provider as an owner names it.
+/// The provider, as specified by the owner.
 #[derive(Clone, Debug)]
 pub struct Provider {
     pub endpoint: Endpoint,
@@ -21,11 +21,11 @@ pub struct Provider {
     pub token: Option<String>,
     /// SHA-256 of the certificate, as the provider printed it.
     pub fingerprint: Option<Hash>,
-    /// Authorities that vouch for the server, in place of the usual ones.
+    /// Certificate authorities for the server, instead of the default ones.
     pub authorities: Option<PathBuf>,
-    /// By which the server knows its client.
+    /// The client certificate.
     pub identity: Option<Identity>,
-    /// The hash that the task must have, as the provider has told it.
+    /// The expected hash of the task, as published by the provider.
     pub task: Option<Hash>,
 }
 
@@ -53,7 +53,7 @@ impl Pinned {
     }
 }
 
-/// The most bytes that are asked for at a time.
+/// Maximum number of bytes per request.
 const PART: u64 = 8 << 20;
 const MOST_OF_TASK: usize = 4 << 20;
 
@@ -106,7 +106,8 @@ impl Provider {
         Ok(Pinned { task, hash: found, is_new: true })
     }
 
-    /// Whether the token is good and the provider still has the task; the owner's name there.
+    /// Checks that the token is valid and that the provider still has the task; returns the owner's
+    /// name.
     pub fn enrol(&self, home: &Home, client: &mut Client, task: &Hash) -> Result<String> {
         #[derive(serde::Deserialize)]
         struct Enrolled {
@@ -121,13 +122,13 @@ impl Provider {
             _ => return Err(Error::failed(format!("{url} refuses: {}", response.problem()))),
         }
         let said: Enrolled = serde_json::from_slice(&response.body)
-            .map_err(|e| Error::failed(format!("{url} answers what cannot be read: {e}")))?;
+            .map_err(|e| Error::failed(format!("the answer from {url} cannot be read: {e}")))?;
         let found = unhex::<32>(&said.task).unwrap_or_default();
         if found != *task {
             return Err(Error::mistake(changed(&url, &found)));
         }
         if self.fingerprint.is_some() {
-            // Another certificate than the pinned one was named, and is the server's.
+            // The user named a certificate other than the pinned one, and the server has it.
             home.book.set_pin(&url, &Pin { task: found, fingerprint: self.fingerprint })?;
         }
         Ok(said.owner)
@@ -136,8 +137,8 @@ impl Provider {
 
 fn changed(url: &str, found: &Hash) -> String {
     format!(
-        "{url} has another task now ({}) than the one that was pinned; nothing was sent. Ask the \
-         provider why, and use another address for another task",
+        "{url} now has another task ({}) than the one that was pinned; nothing was sent. Ask the \
+         provider why: another task needs another address",
         hex(found)
     )
 }
@@ -161,7 +162,7 @@ pub fn fetch_pre(home: &Home, pinned: &mut Pinned, client: &mut Client) -> Resul
         if !is_right(&part) {
             let _ = std::fs::remove_file(&part);
             return Err(Error::mistake(format!(
-                "{} is not the file that the task names: its SHA-256 is another; nothing was sent",
+                "{} is not the file that the task names: its SHA-256 differs; nothing was sent",
                 file.name
             )));
         }
@@ -170,7 +171,7 @@ pub fn fetch_pre(home: &Home, pinned: &mut Pinned, client: &mut Client) -> Resul
     Ok(folder)
 }
 
-/// Fetches a file in parts, and goes on where an interrupted call has stopped.
+/// Fetches a file in parts, and continues where an interrupted call stopped.
 fn download(client: &mut Client, file: &PublicFile, path: &Path) -> Result<()> {
     let mut out =
         OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(path))?;

@@ -27,7 +27,7 @@ pub fn default_home() -> Option<PathBuf> {
 }
 
 impl Home {
-    /// Opens the folder, and makes it if need be.
+    /// Opens the folder, creating it if needed.
     pub fn open(folder: &Path) -> Result<Self> {
         let tasks = folder.join("tasks");
         make_private(folder)?;
@@ -43,7 +43,7 @@ impl Home {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::mistake(format!(
-                    "{} is in use by another process; wait for it, or name another folder by \
+                    "{} is in use by another process; wait for it, or choose another folder with \
                      --owner",
                     folder.display()
                 )));
@@ -70,7 +70,7 @@ impl Home {
     }
 }
 
-/// Makes a folder that only its user can read.
+/// Creates a folder that only its user can read.
 pub fn make_private(folder: &Path) -> Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -89,8 +89,8 @@ fn refuse_if_begun(missing: &Path, tasks: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::mistake(format!(
-        "{} is missing, but releases were made with it: bring it back, or name another folder by \
-         --owner, whose ledger knows nothing of them",
+        "{} is missing, but releases were made with it: restore it, or choose another folder with \
+         --owner, whose ledger does not count them",
         missing.display()
     )))
 }
@@ -101,12 +101,12 @@ fn secret(folder: &Path, tasks: &Path) -> Result<[u8; 32]> {
     let path = folder.join("secret.key");
     match undertone_run::read_bytes(&path, 32) {
         Ok(bytes) => bytes.try_into().map_err(|_| {
-            Error::mistake(format!("{} is damaged; bring it back from a backup", path.display()))
+            Error::mistake(format!("{} is damaged; restore it from a backup", path.display()))
         }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             refuse_if_begun(&path, tasks)?;
             let secret = random::<32>()?;
-            // Whole or not at all: a process that is killed here has made no release.
+            // Atomic: a process that is killed here has made no release.
             let beside = folder.join("secret.new");
             let _ = std::fs::remove_file(&beside);
             write_secret(&beside, &secret)?;

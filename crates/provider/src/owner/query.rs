@@ -1,4 +1,4 @@
-//! `undertone query`: private inference.
+//! `undertone-provider query`: private inference.
 
 use super::budget::{Bound, Budget};
 use super::fetch::{Pinned, Provider, fetch_pre};
@@ -32,15 +32,15 @@ pub struct Query {
     pub bound: Bound,
 }
 
-/// What the provider says of a text.
+/// The provider's answer for a text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
     pub label: String,
-    /// By label, in the order of the task.
+    /// Probabilities by label, in the order of the task.
     pub probabilities: Vec<f64>,
 }
 
-/// The answers, and what they have cost.
+/// The answers and their cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answered {
     pub answers: Vec<Answer>,
@@ -50,12 +50,12 @@ pub struct Answered {
     pub new: u64,
     /// Of the new ones, those that the task's tokenizer could not read: a fixed token was sent.
     pub untokenized: u64,
-    /// The guarantee of everything that the owner's folder holds.
+    /// The guarantee of everything in the owner's folder.
     pub guarantee: Option<Guarantee>,
 }
 
-/// Releases texts and asks for predictions. A text that was asked before sends the same release,
-/// and costs nothing.
+/// Releases texts and requests predictions. A repeated text sends the same release and costs
+/// nothing.
 pub fn query(asked: &Query, device: &Device) -> Result<Answered> {
     asked.bound.check()?;
     let mut home = Home::open(&asked.home)?;
@@ -70,7 +70,7 @@ pub fn query(asked: &Query, device: &Device) -> Result<Answered> {
     let purpose = Purpose::Query;
     Budget::new(&home, &pinned.task, &pinned.hash, purpose).check(&asked.bound)?;
     let folder = fetch_pre(&home, &mut pinned, &mut client)?;
-    // Opened again when the releases are made: how long that took does not show.
+    // Reopened after the releases are made, so that their duration stays hidden.
     client.close();
     let pre = Pre::load(&folder, &pinned.task, device)?;
     let sources = sources(&home, &pinned, purpose, &rows, &vec![None; rows.len()])?;

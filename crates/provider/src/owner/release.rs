@@ -21,7 +21,7 @@ use undertone::noise::Secret;
 use undertone::tensor::Device;
 use undertone_run::ReleaseKind;
 
-/// Rows that are computed and stored at a time.
+/// Number of rows computed and stored at a time.
 const TOGETHER: usize = 4096;
 
 /// pre(·) of a task.
@@ -32,13 +32,13 @@ pub struct Pre {
 }
 
 impl Pre {
-    /// Loads the verified folder, and runs it on the longest text there can be; refuses one that
-    /// is not what the task says.
+    /// Loads the verified folder, runs it on the longest possible text, and rejects it if it does
+    /// not match the task.
     pub fn load(folder: &Path, task: &Task, device: &Device) -> Result<Self> {
         let half = OwnerHalf::load(folder, device)?;
         if *half.config() != task.sanitiser || half.width() != task.width {
             return Err(Error::mistake(
-                "the sanitiser of pre(·) is not the one that the task names; nothing was sent",
+                "the sanitizer of pre(·) is not the one that the task names; nothing was sent",
             ));
         }
         let tokeniser = half.tokeniser(folder, task.max_tokens)?;
@@ -103,7 +103,7 @@ pub fn release(
     if new.is_empty() {
         return Ok(0);
     }
-    // Whoever sees the frames does not see the order of the file.
+    // Frames must not reveal the order of the file.
     new.sort_by_key(|source| source.id);
     let Pinned { task, hash, .. } = pinned;
     Budget::new(home, task, hash, purpose).pay(bound)?;
@@ -150,7 +150,7 @@ fn label(purpose: Purpose, task: &Task, source: &Source, secret: &Secret) -> Res
         }
         (Purpose::Contribution, Some(class), None) => Ok(class),
         (Purpose::Contribution, None, _) => {
-            Err(Error::mistake("a text has no label; name its column by --label"))
+            Err(Error::mistake("a text has no label; pass the label column with --label"))
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use undertone::data::{self, Format, format_of};
 
-/// A row as the file writes it.
+/// A row as it is in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The text, or both texts of a pair.
@@ -28,8 +28,7 @@ impl Row {
         Self { texts: vec![text.to_owned()], label: None, line: 0 }
     }
 
-    /// Reads a file. This asks no provider for anything, so that a file that cannot be read shows
-    /// nowhere else.
+    /// Reads a file without contacting the provider, so that an unreadable file stays unnoticed.
     pub fn read(
         file: &Path,
         format: Option<Format>,
@@ -72,7 +71,7 @@ pub struct Source<'a> {
     pub id: RecordId,
 }
 
-/// What ids and noise are keyed by.
+/// The keys of ids and noise.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     pub secret: &'a [u8; 32],

@@ -37,7 +37,11 @@ pub fn client_config(
                 Some(path) => {
                     for certificate in certificates(path)? {
                         roots.add(certificate).map_err(|e| {
-                            Error::mistake(format!("{} is not an authority: {e}", path.display()))
+                            Error::mistake(format!(
+                                "{} is not a certificate authority: \
+                                                    {e}",
+                                path.display()
+                            ))
                         })?;
                     }
                 }
@@ -79,7 +83,7 @@ impl ServerCertVerifier for Pinned {
             return Ok(ServerCertVerified::assertion());
         }
         Err(rustls::Error::General(format!(
-            "its certificate has the fingerprint {}, and {} is pinned",
+            "its certificate has the fingerprint {}, but {} is pinned",
             hex(&found),
             hex(&self.fingerprint)
         )))

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State shared by all requests.
 
 use super::Limits;
 use super::limit::RateLimit;
@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use std::sync::{Arc, Mutex};
 use tokio::time::timeout;
 
-/// What all requests share.
+/// State shared by all requests.
 pub struct App {
     pub folder: TaskFolder,
     pub key: SigningKey,
@@ -66,7 +66,7 @@ impl App {
         }
     }
 
-    /// The store fails. Why is for the provider's log, not for owners.
+    /// A failure of the store. The reason goes to the provider's log, not to owners.
     pub fn away(&self, why: &str) -> Problem {
         self.measured.store_failed();
         let why = undertone_run::printable_line(why);
@@ -88,7 +88,7 @@ impl App {
             return Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-fast",
-                "this token sends requests faster than the provider takes them; wait a second",
+                "too many requests with this token; wait a second",
             ));
         }
         match self.read(move |store| store.owner_of(&token)).await? {

@@ -37,7 +37,7 @@ pub async fn serve(
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        // A connection above the limit is closed at once, so that none waits without being told.
+        // A connection above the limit is closed at once instead of waiting silently.
         let Ok(place) = places.clone().try_acquire_owned() else {
             tracing::warn!(most = limits.connections, "a connection above the limit is closed");
             continue;

@@ -26,7 +26,7 @@ pub async fn read_frame(
     let length = frame_length(task);
     let given = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let Some(given) = given.and_then(|value| value.parse::<usize>().ok()) else {
-        let detail = "a frame is sent with its Content-Length";
+        let detail = "a frame needs a Content-Length";
         return Err(Problem::new(StatusCode::LENGTH_REQUIRED, "length", detail));
     };
     if given != length {
@@ -40,7 +40,7 @@ pub async fn read_frame(
             return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow", detail));
         }
         Ok(Err(_)) => {
-            let detail = "the frame was cut off on its way; send it again";
+            let detail = "the frame was truncated in transit; send it again";
             return Err(Problem::new(StatusCode::BAD_REQUEST, "frame", detail));
         }
         Ok(Ok(body)) => body.to_bytes().to_vec(),
@@ -61,26 +61,29 @@ pub async fn contribute(
     let (frame, bytes) = read_frame(&app, &headers, body, Kind::Contribution).await?;
     let (epoch, count) = (frame.epoch, frame.releases.len() as u32);
     let contribution = Contribution { token, epoch, releases: frame.releases };
-    // One that is given up here may be stored later; sent again, it counts once.
+    // A contribution that times out here may still be stored; if resent, it counts once.
     let storing = tokio::time::timeout(app.limits.store, app.writer.store(contribution));
     let stored = storing.await.unwrap_or_else(|_| {
-        Err(WriterError::Away("a contribution waits for longer than it may".into()))
+        Err(WriterError::Away("a contribution waited too long to be stored".into()))
     });
     let (owner, new) = match stored {
         Ok(Stored::Yes { owner, new }) => (owner, new),
         Ok(Stored::NotAllowed) => return Err(Problem::not_allowed()),
         Ok(Stored::Full) => {
-            let detail = "the owner or the task has as many releases as the provider takes; \
-                          nothing of this frame was stored";
+            let detail = "the owner or the task has reached its limit of releases; nothing of this \
+                          frame was stored";
             return Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, "full", detail));
         }
         Ok(Stored::Conflict) => {
-            let detail = "a release differs from the one that was sent under its id before; \
-                          nothing of this frame was stored";
+            let detail = "a release differs from the one sent earlier with its id; nothing of this \
+                          frame was stored";
             return Err(Problem::new(StatusCode::CONFLICT, "conflict", detail));
         }
         Err(WriterError::Busy) => {
-            return Err(Problem::busy("too many contributions wait to be stored; send it again"));
+            return Err(Problem::busy(
+                "too many contributions are waiting to be stored; send it \
+                                      again",
+            ));
         }
         Err(WriterError::Away(why)) => return Err(app.away(&why)),
     };

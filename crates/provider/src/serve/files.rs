@@ -19,7 +19,7 @@ pub async fn pre_file(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Problem> {
-    // Only names that the task lists, which are plain ones.
+    // Only names that the task lists.
     let Some(file) = app.folder.task.files.iter().find(|file| file.name == name) else {
         return Err(Problem::new(StatusCode::NOT_FOUND, "missing", "pre(·) has no such file"));
     };
@@ -54,7 +54,7 @@ pub async fn pre_file(
 /// What a Range header asks for.
 #[derive(Debug, PartialEq)]
 enum Asked {
-    /// Nothing that is understood: the whole file is sent.
+    /// Not understood: the whole file is sent.
     Nothing,
     Part(Range<u64>),
     /// A part that the file does not have.

@@ -1,11 +1,11 @@
-//! How many requests an owner may send: a bucket that fills at a rate and is emptied by requests.
+//! Rate limit of an owner: a token bucket.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The most keys that are remembered; the fullest buckets are forgotten first.
+/// Maximum number of keys; the fullest buckets are dropped first.
 const MOST_KEYS: usize = 100_000;
 
 /// Buckets by key.
@@ -33,7 +33,7 @@ impl<K: Hash + Eq> RateLimit<K> {
             Err(poisoned) => poisoned.into_inner(),
         };
         if buckets.len() >= MOST_KEYS {
-            // Buckets that have filled up again say nothing.
+            // Full buckets carry no information.
             let (rate, burst) = (self.per_second, self.burst);
             let filled = |left: f64, at: Instant| {
                 left + rate * now.saturating_duration_since(at).as_secs_f64() >= burst

@@ -1,4 +1,4 @@
-//! What the server has done, as Prometheus reads it. Nothing in it is about a single text.
+//! The server's metrics for Prometheus. None of them is about a single text.
 
 use crate::store::Counts;
 use std::fmt::Write;
@@ -30,7 +30,7 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl Measured {
-    /// A frame was stored: so many releases were new, and so many known.
+    /// Records a stored frame, with its numbers of new and known releases.
     pub fn contributed(&self, new: u64, again: u64, time: Duration) {
         add(&self.new, new);
         add(&self.again, again);

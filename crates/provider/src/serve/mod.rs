@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// What the server listens to and how much it takes.
+/// The server's address and limits.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where owners connect.
@@ -58,7 +58,7 @@ pub struct Limits {
     pub store: Duration,
     /// Time of a connection.
     pub connection: Duration,
-    /// Time for requests in progress when the server is told to stop.
+    /// Time limit for requests in progress when the server stops.
     pub drain: Duration,
 }
 
@@ -99,12 +99,13 @@ pub fn serve(
 ) -> Result<()> {
     if options.tls.is_none() && !options.listen.ip().is_loopback() {
         return Err(Error::mistake(
-            "--insecure is for 127.0.0.1 and ::1; elsewhere tokens would be seen on the network",
+            "--insecure works only on 127.0.0.1 and ::1; otherwise tokens would be visible on the \
+             network",
         ));
     }
     if options.admin.is_some_and(|admin| !admin.ip().is_loopback()) {
         return Err(Error::mistake(
-            "--admin is for 127.0.0.1 and ::1: the page asks nobody who they are",
+            "--admin works only on 127.0.0.1 and ::1, because the page has no login",
         ));
     }
     let limits = options.limits;

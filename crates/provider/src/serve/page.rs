@@ -1,4 +1,4 @@
-//! The provider's page: one page without scripts, made anew for each request.
+//! The provider's page: a page without scripts, rendered for each request.
 
 use super::app::App;
 use super::predict::Current;
@@ -98,7 +98,7 @@ fn facts(counts: Option<&Counts>, model: Option<&Current>, now: u64) -> String {
     out + "</dl>"
 }
 
-/// Bars of the texts by the label that was sent, which randomised response has changed.
+/// Bars of the texts by the label that was sent, which randomized response has changed.
 fn labels(counts: &Counts, names: &[String]) -> String {
     let of = |label: usize| {
         let found =
@@ -118,7 +118,7 @@ fn labels(counts: &Counts, names: &[String]) -> String {
             grouped(count)
         );
     }
-    out + "</table><p class=\"note\">As they were sent, after randomised response.</p></section>"
+    out + "</table><p class=\"note\">As they were sent, after randomized response.</p></section>"
 }
 
 /// Columns of the texts of the last 24 hours.
@@ -174,7 +174,10 @@ fn table_of(owners: &[Owner]) -> String {
     }
     out.push_str("</table>");
     if owners.is_empty() {
-        out.push_str("<p class=\"note\">None yet: provider tokens new makes a token for one.</p>");
+        out.push_str(
+            "<p class=\"note\">None yet: create a token with undertone-provider tokens \
+                      new.</p>",
+        );
     }
     if owners.len() > SHOWN {
         let more = grouped((owners.len() - SHOWN) as u64);

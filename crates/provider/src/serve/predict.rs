@@ -73,9 +73,9 @@ impl Predictor {
             let (releases, epsilon) = (task.releases.clone(), task.label_epsilon);
             let half = ProviderHalf::load(&model, releases, epsilon, &Device::Cpu)?;
             if half.width() != task.width {
-                return Err(Error::mistake("the current model is one of another task"));
+                return Err(Error::mistake("the current model belongs to another task"));
             }
-            tracing::info!("another model predicts from now on");
+            tracing::info!("a new model answers from now on");
             *loaded = Some(Loaded { at, half });
         }
         loaded.as_ref().map(|loaded| Ok(loaded.half.logits(numbers)?)).transpose()

@@ -19,7 +19,7 @@ impl Problem {
         Self { status, kind, detail: detail.into() }
     }
 
-    /// The token is missing, unknown or revoked: which of them is not told.
+    /// The token is missing, unknown or revoked; the answer does not say which.
     pub fn not_allowed() -> Self {
         let detail = "the token is missing, unknown or revoked; ask the provider for a new one";
         Self::new(StatusCode::UNAUTHORIZED, "not-allowed", detail)

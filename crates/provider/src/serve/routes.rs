@@ -83,7 +83,7 @@ async fn missing() -> Problem {
 }
 
 async fn not_allowed_here() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this path has another method")
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this path needs another method")
 }
 
 /// `GET /v1/task`: the bytes that the task's hash is of.

@@ -55,7 +55,11 @@ impl Certificate {
                 let mut roots = rustls::RootCertStore::empty();
                 for certificate in certificates(path)? {
                     roots.add(certificate).map_err(|e| {
-                        Error::mistake(format!("{} is not an authority: {e}", path.display()))
+                        Error::mistake(format!(
+                            "{} is not a certificate authority: \
+                                                {e}",
+                            path.display()
+                        ))
                     })?;
                 }
                 let verifier =

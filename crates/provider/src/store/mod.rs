@@ -43,7 +43,7 @@ pub struct Contribution {
 /// What became of a contribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// All releases are on disk: so many that were not before.
+    /// All releases are on disk; this many are new.
     Yes { owner: Owner, new: u64 },
     /// The token is unknown or was revoked.
     NotAllowed,
@@ -124,7 +124,7 @@ impl Location {
         match text.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
             _ => Err(Error::mistake(
-                "--store is sqlite:PATH, such as sqlite:task/store.db, or \
+                "--store must be sqlite:PATH, such as sqlite:task/store.db, or \
                  postgres://user@host/database",
             )),
         }
@@ -141,7 +141,7 @@ impl Location {
 
 fn name_in_use(name: &str) -> Error {
     Error::mistake(format!(
-        "there is an owner called {name} already, revoked or not; choose another name"
+        "an owner called {name} already exists, possibly revoked; choose another name"
     ))
 }
 

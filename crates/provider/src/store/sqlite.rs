@@ -86,7 +86,7 @@ impl Sqlite {
             let found: String = transaction.query_row(ask, [key], |row| row.get(0))?;
             if found != value {
                 return Err(Error::mistake(format!(
-                    "{} is the store of another {key} ({found}); name another one by --store",
+                    "{} is the store of another {key} ({found}); choose another one with --store",
                     path.display()
                 )));
             }

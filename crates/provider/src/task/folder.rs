@@ -34,7 +34,7 @@ impl TaskFolder {
         let bytes = undertone_run::read_bytes(&path, MOST_OF_TASK).map_err(|e| {
             if e.kind() == std::io::ErrorKind::NotFound {
                 return Error::mistake(format!(
-                    "{} is not the folder of a task; make one with provider init",
+                    "{} is not the folder of a task; create one with undertone-provider init",
                     folder.display()
                 ));
             }

@@ -71,7 +71,7 @@ pub fn init(file: &Path, out: &Path, device: &Device, examples: usize) -> Result
     let task_path = TaskFolder::task_path(out);
     if task_path.exists() {
         return Err(Error::mistake(format!(
-            "{} holds a task already, which owners may have pinned; choose another folder",
+            "{} already contains a task, which owners may have pinned; choose another folder",
             out.display()
         )));
     }
@@ -133,7 +133,7 @@ fn files_of(folder: &Path) -> Result<Vec<PublicFile>> {
 fn base_model(plan: &Plan, origin: &Path) -> Result<BaseModel> {
     let name = match (&plan.model.hub, &plan.model.path) {
         (Some(hub), _) => hub.clone(),
-        // The path on the provider's machine is nobody's business.
+        // The path on the provider's machine stays private.
         (None, Some(path)) => {
             path.trim_end_matches('/').rsplit('/').next().unwrap_or("model").to_owned()
         }

@@ -45,7 +45,7 @@ pub struct Task {
     pub sanitiser: SanitiserConfig,
     /// Releases of an embedding: how often, and with which noise.
     pub releases: Releases,
-    /// ε of the labels' randomised response; none if labels are sent as they are.
+    /// ε of the labels' randomized response; none if labels are sent as they are.
     pub label_epsilon: Option<f64>,
     /// ε of all releases of one text and its label, at `delta`.
     pub epsilon: f64,
@@ -117,7 +117,7 @@ impl Task {
             return Some("max_tokens is out of range");
         }
         if !sanitiser.is_in_range() {
-            return Some("norm, squash and direction of its sanitiser must be 1e-10 to 1e10");
+            return Some("norm, squash and direction of its sanitizer must be from 1e-10 to 1e10");
         }
         if sanitiser.bounding == Bounding::Box {
             return Some("nothing bounds the norm of an embedding");
@@ -146,7 +146,7 @@ impl Task {
             return Some("its noise is out of range");
         }
         if Some(releases.sensitivity) != self.sanitiser.sensitivity() {
-            return Some("its sensitivity is not the one of its sanitiser");
+            return Some("its sensitivity is not that of its sanitizer");
         }
         let rises = noise.windows(2).any(|pair| pair[0] < pair[1]);
         if releases.release == ReleaseKind::Path && rises {
@@ -177,7 +177,7 @@ impl Task {
                 || file.name.starts_with('.')
                 || !file.name.chars().all(plain)
             {
-                return Some("the name of a file is not a plain one");
+                return Some("a file name is not a plain name");
             }
             if unhex::<32>(&file.sha256).is_none() {
                 return Some("a file has no SHA-256");

@@ -1,11 +1,13 @@
 //! Charts: SVG in the page's colours, for wide and for narrow screens, with a table of the numbers.
 
 mod axis;
+mod bars;
 mod canvas;
 mod heat;
 mod plot;
 
 pub use axis::Axis;
+pub use bars::{Bar, Group, bars};
 pub use heat::heat_map;
 pub use plot::{Mark, Plot, Series};
 

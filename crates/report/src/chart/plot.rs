@@ -20,6 +20,8 @@ pub enum Mark {
     Beads,
     /// Squares of a heat map.
     Squares,
+    /// Horizontal bars.
+    Bars,
 }
 
 /// A named data series.
@@ -134,7 +136,7 @@ impl Plot {
             Mark::Line | Mark::Beads => Some((2.4, 1.0, false)),
             Mark::Thin => Some((1.2, 0.75, false)),
             Mark::Dashed => Some((1.6, 1.0, true)),
-            Mark::Discs | Mark::Rings | Mark::Squares => None,
+            Mark::Discs | Mark::Rings | Mark::Squares | Mark::Bars => None,
         };
         if let Some((width, opacity, dashed)) = stroke
             && places.len() > 1

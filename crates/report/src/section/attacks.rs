@@ -98,9 +98,9 @@ fn membership(section: Section, run: &Run) -> Section {
         .paragraph(format!(
             "{} members (examples in the training data) and {} non-members; confidence intervals \
              in brackets. An area under the ROC curve (AUC) of 0.5 is random guessing. The true \
-             positive rate (TPR) is the share of members found, the false positive rate (FPR) \
-             the share of non-members falsely suspected. What the base model alone can tell, \
-             fine-tuning did not leak.",
+             positive rate (TPR) is the share of members found, the false positive rate (FPR) the \
+             share of non-members falsely suspected. What the base model alone reveals was not \
+             leaked by fine-tuning.",
             words::count(members),
             words::count(others)
         ));

@@ -14,7 +14,9 @@ use undertone_accounting::rounded_up;
 use undertone_run::{Audit, Cost, Metrics, cost_together};
 
 pub fn section(runs: &[Run]) -> Result<Section> {
-    let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs)));
+    let mut section = Section::new(2, "Comparison")
+        .with(Block::Table(table(runs)))
+        .with(Block::Table(training(runs)));
     let unguarded: Vec<&str> = runs
         .iter()
         .filter(|run| run.no_guarantee().is_some())
@@ -101,9 +103,7 @@ fn table(runs: &[Run]) -> Table {
     let attacks =
         ATTACKS.iter().filter(|(_, found)| runs.iter().any(|run| found(&run.audit).is_some()));
     let attacks: Vec<_> = attacks.collect();
-    head.extend(attacks.iter().map(|(name, _)| *name).chain(["loss", "noise multiplier", "steps"]));
-    let is_timed = runs.iter().any(|run| run.summary.throughput.is_some());
-    head.extend(is_timed.then_some("examples/s"));
+    head.extend(attacks.iter().map(|(name, _)| *name));
     let row = |run: &Run| {
         let none = || "–".to_owned();
         let measures = measures(run);
@@ -119,17 +119,31 @@ fn table(runs: &[Run]) -> Table {
             );
         }
         cells.extend(attacks.iter().map(|(_, found)| found(&run.audit).unwrap_or_else(none)));
-        cells.extend([
-            measures.as_ref().map_or_else(none, |m| words::number(m.loss())),
+        cells
+    };
+    Table::new("All runs", &head, runs.iter().map(row).collect())
+}
+
+/// How the runs were trained.
+fn training(runs: &[Run]) -> Table {
+    let mut head = vec!["run", "loss", "noise multiplier", "steps"];
+    let is_timed = runs.iter().any(|run| run.summary.throughput.is_some());
+    head.extend(is_timed.then_some("examples/s"));
+    let row = |run: &Run| {
+        let none = || "–".to_owned();
+        let measures = run.summary.metrics.validation.as_ref();
+        let mut cells = vec![
+            run.name.clone(),
+            measures.map_or_else(none, |m| words::number(m.loss())),
             noise(&run.summary.resolved.noise_multipliers),
             words::count(run.summary.steps),
-        ]);
+        ];
         let speed = run.summary.throughput;
         let speed = || speed.map_or_else(none, |speed| format!("{:.1}", speed.examples_per_second));
         cells.extend(is_timed.then(speed));
         cells
     };
-    Table::new("All runs", &head, runs.iter().map(row).collect())
+    Table::new("Training of all runs", &head, runs.iter().map(row).collect())
 }
 
 /// What attacks found in a run, if they were made.

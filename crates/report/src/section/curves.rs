@@ -76,7 +76,7 @@ fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Membership]) -> Res
     }
     let replaced = spent.is_some_and(|spent| spent.adjacency == Adjacency::ReplaceOne);
     let (wrong, right) = match replaced {
-        true => ("false positive rate (others taken for it)", "true positive rate (recognised)"),
+        true => ("false positive rate (others taken for it)", "true positive rate (recognized)"),
         false => {
             ("false positive rate (non-members suspected)", "true positive rate (members found)")
         }

@@ -89,7 +89,7 @@ pub fn section(run: &Run, level: u8) -> Section {
             ),
         ),
         (
-            "Optimiser",
+            "Optimizer",
             format!(
                 "{}, learning rate {}, {}",
                 words_of(&training.optimiser),
@@ -109,6 +109,11 @@ pub fn section(run: &Run, level: u8) -> Section {
         summary
             .peak_memory_bytes
             .map(|bytes| ("Peak memory", format!("{:.2} GB", bytes as f64 / 1e9))),
+    );
+    facts.extend(
+        summary
+            .peak_gpu_memory_bytes
+            .map(|bytes| ("Peak GPU memory", format!("{:.2} GB", bytes as f64 / 1e9))),
     );
     let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     Section::new(level, "Model, data and training").with(Block::Facts(facts))

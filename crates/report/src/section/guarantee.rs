@@ -5,6 +5,7 @@ use crate::folder::Run;
 use crate::words;
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, Adjacency, Guarantee, Mode, Threat, rounded_up, trade_off};
+use undertone_run::Stopped;
 
 pub fn section(run: &Run, level: u8) -> Section {
     let section = Section::new(level, "What is guaranteed").with(statement(run));
@@ -21,7 +22,13 @@ pub fn section(run: &Run, level: u8) -> Section {
     };
     let mut assumptions = guarantee.assumptions.clone();
     assumptions.extend(run.summary.trusted_network());
-    section.paragraph(held).with(Block::List(assumptions))
+    let section = section.paragraph(held).with(Block::List(assumptions));
+    match run.summary.stopped.as_ref().and_then(Stopped::caveat) {
+        Some(caveat) => {
+            section.note(format!("The run was stopped before its last planned step. {caveat}"))
+        }
+        None => section,
+    }
 }
 
 /// The guarantee in one sentence, or that there is none.
@@ -30,8 +37,8 @@ fn statement(run: &Run) -> Block {
         let mut meaning = Vec::new();
         if let Some(claim) = &run.summary.claimed {
             meaning.push(format!(
-                "The method's own paper would claim ε = {:.4} at δ = {}; that is not proved for \
-                 what ran.",
+                "The method's own paper would claim ε = {:.4} at δ = {}; this is not proved for \
+                 this run.",
                 claim.epsilon,
                 words::small(claim.delta)
             ));
@@ -42,7 +49,7 @@ fn statement(run: &Run) -> Block {
         }
         return Block::Statement {
             standing: Standing::NoGuarantee,
-            sentence: format!("Nothing is guaranteed to those whom the data are about: {why}."),
+            sentence: format!("There is no guarantee for the people in the data: {why}."),
             meaning,
         };
     }
@@ -78,8 +85,8 @@ fn found_at_most(guarantee: &Guarantee, ledger: &Ledger) -> Option<String> {
              that were not in the data, finds at most {most} of those that were."
         ),
         Adjacency::ReplaceOne => format!(
-            "In plain words: somebody who {sees}, and who wrongly takes 1 in 100 others for the \
-             one that is looked for, recognises it in at most {most} of all cases."
+            "In plain words: somebody who {sees}, and who wrongly identifies 1 in 100 others as \
+             the target, recognizes the target in at most {most} of all cases."
         ),
     })
 }

@@ -14,7 +14,7 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     if let Some(measures) = &measured.validation {
         section = section
             .with(Block::Facts(figures(measures)))
-            .paragraph(format!("{}.", capital(&run.summary.selection)));
+            .paragraph(use_of_validation(&run.summary.selection));
     } else if run.hides_metrics() {
         section = section.paragraph(
             "The figures are left out: they are public if the run is private and its validation \
@@ -99,11 +99,7 @@ fn by_epoch(records: &[Record]) -> Result<Option<Chart>> {
         .collect();
     let title = format!("{} after each epoch", capital(name));
     let table = Table::new(title.clone(), &["epoch", name, "loss"], rows);
-    Ok(Some(plot.chart(
-        &title,
-        "Measured on the validation file, which was used for nothing else.",
-        table,
-    )?))
+    Ok(Some(plot.chart(&title, "Measured on the validation file.", table)?))
 }
 
 /// Maximum number of points of the training loss; each is a mean over equally many steps.
@@ -180,6 +176,14 @@ fn confusion(measures: &Metrics, labels: Option<&[String]>) -> Option<Table> {
         head: head.collect(),
         rows: confusion.iter().enumerate().map(row).collect(),
     })
+}
+
+/// What the validation file was used for, as a sentence; the summary's begins with its name.
+fn use_of_validation(selection: &str) -> String {
+    match selection.starts_with("no ") {
+        true => format!("{}.", capital(selection)),
+        false => format!("The file {selection}."),
+    }
 }
 
 /// The name with a capital first letter.

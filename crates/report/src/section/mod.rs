@@ -4,6 +4,7 @@ mod attacks;
 mod compare;
 mod curves;
 mod facts;
+mod glance;
 mod guarantee;
 mod learning;
 mod noise;
@@ -12,6 +13,7 @@ mod spending;
 use crate::document::{Block, Document, Section};
 use crate::error::Result;
 use crate::folder::Run;
+use crate::hide::{hide_paths, rename};
 use crate::settings::{base_model, tuning};
 use crate::{Options, words};
 use undertone_run::{MethodName, ModeName, RunPaths, TaskName};
@@ -19,8 +21,11 @@ use undertone_run::{MethodName, ModeName, RunPaths, TaskName};
 /// The report on some runs.
 pub fn document(runs: &[Run], options: Options) -> Result<Document> {
     if options.public {
-        let shared: Vec<Run> = runs.iter().map(Run::shared).collect();
-        return compose(&shared, options);
+        let mut shared: Vec<Run> = runs.iter().map(Run::shared).collect();
+        rename(&mut shared);
+        let mut document = compose(&shared, options)?;
+        hide_paths(&mut document, runs);
+        return Ok(document);
     }
     compose(runs, options)
 }
@@ -28,10 +33,14 @@ pub fn document(runs: &[Run], options: Options) -> Result<Document> {
 fn compose(runs: &[Run], options: Options) -> Result<Document> {
     if let [run] = runs {
         let mut sections = about(run, 2)?;
-        sections[0].blocks.insert(1, Block::Note(disclosure(options).to_owned()));
+        // The statement, the figure, and then the details.
+        let opening = glance::figure(runs)?.into_iter();
+        let opening = opening.chain([Block::Note(disclosure(options).to_owned())]);
+        sections[0].blocks.splice(1..1, opening);
         return Ok(Document { title: run.name.clone(), subtitle: introduction(run), sections });
     }
-    let mut sections = vec![compare::section(runs)?.note(disclosure(options))];
+    let mut sections =
+        vec![glance::section(runs)?.note(disclosure(options)), compare::section(runs)?];
     for run in runs {
         sections.push(Section::new(2, run.name.clone()).paragraph(introduction(run)));
         sections.extend(about(run, 3)?);

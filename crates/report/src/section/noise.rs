@@ -25,8 +25,8 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
         section = section.chart(heat_map("Noise by parameter", description, noise)?);
     }
     if !relevance.is_empty() {
-        let description = "Mean relevance of each trainable parameter's coordinates, scaled to \
-                           [0, 1], which the noise was allocated by.";
+        let description = "Mean relevance of each trainable parameter's coordinates, scaled to [0, \
+                           1]; the noise is allocated by it.";
         section = section.chart(heat_map("Relevance by parameter", description, relevance)?);
     }
     Ok(Some(section))

@@ -94,11 +94,11 @@ fn in_words(run: &Run) -> String {
                 words::number(rate)
             ),
             Some(NoiseCorrelation { bands }) => format!(
-                "Correlated noise (banded matrix factorisation): units are split into {bands} \
+                "Correlated noise (banded matrix factorization): units are split into {bands} \
                  random groups. Steps draw from one group after the other, each of its units \
                  independently with probability {}, clip its gradient, and add noise to the sum, \
-                 part of which the next steps take back. Each entry of the ledger is for {bands} \
-                 steps. {noise}",
+                 part of which later steps cancel. Each entry of the ledger is for {bands} steps. \
+                 {noise}",
                 words::number(rate)
             ),
         },

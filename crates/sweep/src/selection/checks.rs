@@ -1,4 +1,4 @@
-//! Whether a sweep can be a private selection.
+//! Checks whether a sweep can be a private selection.
 
 use super::{SelectionSection, Validation};
 use crate::cells::Run;
@@ -7,7 +7,7 @@ use crate::file::Sweep;
 use crate::metric::Metric;
 use undertone::Method;
 
-/// The sweep's `[selection]`, if it says all that it must.
+/// The sweep's `[selection]`, if it is complete.
 pub fn section(sweep: &Sweep) -> Result<SelectionSection> {
     let file = &sweep.file;
     let Some(section) = file.selection else {
@@ -25,7 +25,7 @@ pub fn section(sweep: &Sweep) -> Result<SelectionSection> {
     section.runs.validate()?;
     if !matches!(file.metric, Metric::Accuracy | Metric::F1 | Metric::Loss | Metric::Perplexity) {
         return Err(Error::mistake(format!(
-            "a private selection is by accuracy, f1, loss or perplexity, not by {}",
+            "a private selection needs the metric accuracy, f1, loss or perplexity, not {}",
             file.metric
         )));
     }
@@ -45,7 +45,7 @@ pub fn section(sweep: &Sweep) -> Result<SelectionSection> {
     ] {
         if is_there {
             return Err(Error::mistake(format!(
-                "{key} has no place in a private selection, of which one private run is released; \
+                "{key} cannot be used in a private selection, which releases one private run; \
                  remove it"
             )));
         }

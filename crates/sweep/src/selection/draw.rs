@@ -1,4 +1,4 @@
-//! The draw of a selection: how many runs, and of which cells.
+//! The draw of a selection: the number of runs and their cells.
 
 use crate::cells::Run;
 use crate::error::{Error, Result};
@@ -8,12 +8,12 @@ use std::path::Path;
 use undertone::noise::Secret;
 use undertone_accounting::selection::NumberOfRuns;
 
-/// What was drawn. It is secret: the guarantee does not hold against those who know it.
+/// The draw. It is secret: the guarantee does not hold against anyone who knows it.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Draw {
     /// Names the ledger.
     pub id: String,
-    /// The candidates that were drawn from: a changed sweep does not go on with this draw.
+    /// The candidates of the draw: a changed sweep cannot continue with it.
     candidates: Vec<String>,
     pub drawn: Vec<Drawn>,
 }
@@ -23,12 +23,12 @@ pub struct Draw {
 pub struct Drawn {
     /// Index of the candidate.
     pub candidate: usize,
-    /// Decides between runs of the same score.
+    /// Breaks ties between runs with the same score.
     pub tie: u64,
 }
 
 impl Draw {
-    /// Reads the draw that a selection began with, or makes one and writes it down.
+    /// Reads the selection's existing draw, or makes one and saves it.
     pub fn read_or_make(path: &Path, runs: NumberOfRuns, candidates: &[Run]) -> Result<Self> {
         let identity = |run: &Run| run.plan.file().to_toml().map_err(|e| e.to_string());
         let names: std::result::Result<Vec<String>, String> =
@@ -43,14 +43,21 @@ impl Draw {
             return match is_ours {
                 true => Ok(draw),
                 false => Err(Error::mistake(format!(
-                    "{} is of another sweep, whose selection has begun; go on with that one, or \
-                     choose another folder by --out",
+                    "{} belongs to another sweep, whose selection has started; continue that one, \
+                     or choose another folder with --out",
                     path.display()
                 ))),
             };
         }
-        let secret = Secret::from_system()
-            .map_err(|e| Error::write(path, format!("the system has no random numbers: {e}")))?;
+        let secret = Secret::from_system().map_err(|e| {
+            Error::write(
+                path,
+                format!(
+                    "the operating system provides no random \
+                                                     numbers: {e}"
+                ),
+            )
+        })?;
         let drawn = draw(&secret, runs, candidates.len());
         let made = Self { id: secret.ledger_id(), candidates: names, drawn };
         let text = serde_json::to_string(&made).map_err(|e| Error::write(path, e))?;
@@ -58,7 +65,7 @@ impl Draw {
         Ok(made)
     }
 
-    /// The runs, each with a folder of its own: a candidate may be drawn several times.
+    /// The runs, each with its own folder, since a candidate can be drawn several times.
     pub fn runs(&self, candidates: &[Run]) -> Vec<Run> {
         let run = |(i, drawn): (usize, &Drawn)| {
             let Run { name, plan, .. } = &candidates[drawn.candidate];
@@ -70,7 +77,7 @@ impl Draw {
 
 /// K runs, each of a uniformly chosen candidate.
 fn draw(secret: &Secret, runs: NumberOfRuns, candidates: usize) -> Vec<Drawn> {
-    // Streams of this secret, which is used for nothing else.
+    // Streams of this secret, which has no other use.
     const COUNT: u64 = 1 << 32;
     let words = |stream: u64| -> [u64; 4] {
         let key = secret.key(stream);

@@ -1,4 +1,4 @@
-//! A selection that has ended: whether its files still prove what selection.json states.
+//! A finished selection: checks that its files still prove what selection.json states.
 
 use super::{Files, Selected};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ pub fn read_outcome(path: &Path) -> Result<Option<Selected>> {
     serde_json::from_str(&text).map(Some).map_err(|e| damaged(e.to_string()))
 }
 
-/// Refuses an outcome whose ledger or weights are missing, damaged or replaced.
+/// Rejects an outcome whose ledger or weights are missing, damaged or replaced.
 pub(super) fn verify(files: &Files, outcome: &Selected) -> Result<()> {
     let wrong =
         |path: &Path, problem: &str| Err(Error::mistake(format!("{}: {problem}", path.display())));
@@ -47,7 +47,7 @@ pub(super) fn verify(files: &Files, outcome: &Selected) -> Result<()> {
     if *stated != hash_of_selected(files)? {
         return wrong(
             &files.selected,
-            "holds other weights than those that were selected; bring back the selected model",
+            "contains other weights than those that were selected; restore the selected model",
         );
     }
     Ok(())

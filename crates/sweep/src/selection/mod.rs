@@ -9,10 +9,10 @@
 //! What the proof needs, and how it is kept:
 //!
 //! - K and the cells come from the system's random number generator, and are written down before
-//!   anything runs: a selection that is broken off goes on with the same draw, and cannot be drawn
-//!   again until the outcome pleases.
-//! - Only the best run's model, its cell and its score are released. K, the other runs and all that
-//!   they wrote are removed at the end, and are assumed not to be looked at before.
+//!   anything runs: an interrupted selection continues with the same draw, so it cannot be drawn
+//!   again until the outcome is convenient.
+//! - Only the best run's model, its cell and its score are released. K, the other runs and their
+//!   files are removed at the end, and are assumed to stay unseen until then.
 //! - The score is a function of the model and of a validation file that is public: a private one
 //!   would be seen without noise.
 //! - Ties are broken at random.
@@ -30,11 +30,11 @@ use draw::Draw;
 use finished::read_outcome;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use undertone::train::{Saved, card};
+use undertone::train::card;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::selection::{NumberOfRuns, selection};
 use undertone_accounting::{Composition, Event, Guarantee};
-use undertone_run::{Metrics, RunFile, RunPaths, Summary};
+use undertone_run::{RunFile, RunPaths, Summary};
 
 /// `[selection]` of a sweep file.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -42,11 +42,11 @@ use undertone_run::{Metrics, RunFile, RunPaths, Summary};
 pub struct SelectionSection {
     /// Distribution of the number of runs.
     pub runs: NumberOfRuns,
-    /// That the validation file is public.
+    /// Declares the validation file public.
     pub validation: Option<Validation>,
 }
 
-/// What the validation file is.
+/// Declaration about the validation file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Validation {
@@ -54,7 +54,7 @@ pub enum Validation {
     Public,
 }
 
-/// What a selection would cost.
+/// The cost of a selection.
 #[derive(Debug)]
 pub struct PlannedSelection {
     terms: Terms,
@@ -66,12 +66,12 @@ pub struct PlannedSelection {
     pub runs: NumberOfRuns,
 }
 
-/// The outcome of a selection, as selection.json keeps it.
+/// The outcome of a selection, as stored in selection.json.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Selected {
     /// The best run's cell; none if no run was drawn.
     pub name: Option<String>,
-    /// The metric that was compared.
+    /// The metric by which runs were compared.
     pub metric: String,
     /// The metric of the best run on the validation file.
     pub score: Option<f64>,
@@ -82,9 +82,9 @@ pub struct Selected {
     /// Hash of the selected weights; none if no run was drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_hash: Option<String>,
-    /// The mean number of runs. How many there were is secret.
+    /// The mean number of runs. The actual number is secret.
     pub mean_runs: f64,
-    /// All cells that were drawn from.
+    /// All candidate cells.
     pub candidates: Vec<String>,
     /// The best run's run file, with every default.
     pub plan: Option<RunFile>,
@@ -113,8 +113,8 @@ impl Files {
 }
 
 impl Prepared {
-    /// Checks the sweep and computes what its selection costs, with whatever of the candidates is
-    /// drawn. Reads the data, and releases nothing.
+    /// Checks the sweep and computes the cost of its selection, whichever candidates are drawn.
+    /// Reads the data, but releases nothing.
     pub fn plan_selection(&self) -> Result<PlannedSelection> {
         let section = checks::section(&self.sweep)?;
         let delta = checks::candidates(&self.sweep, &self.cells.runs)?;
@@ -127,8 +127,8 @@ impl Prepared {
         Ok(PlannedSelection { terms, event, epsilon, delta, runs: section.runs })
     }
 
-    /// The terms of the selection's ledger: all that any candidate assumes, and the selection's own
-    /// assumptions.
+    /// The terms of the selection's ledger: the assumptions of all candidates and those of the
+    /// selection itself.
     fn terms(&self, of_runs: impl Iterator<Item = Terms>, event: Event) -> Result<Terms> {
         let mut all: Option<Terms> = None;
         for terms in of_runs {
@@ -151,16 +151,15 @@ impl Prepared {
             ));
         }
         terms.assumptions.push(
-            "of the selection only the best run's model, settings and score are released: not how \
-             many runs there were, which others, what they wrote and showed, and the time and \
-             memory that they took"
+            "only the model, settings and score of the best run are released: not the number of \
+             runs, the other runs, their files and output, or the time and memory that they took"
                 .to_owned(),
         );
         terms.announced = vec![undertone_accounting::Part { event, count: 1 }];
         Ok(terms)
     }
 
-    /// Draws the runs, does them, keeps the best one's model and removes the others.
+    /// Draws and trains the runs, keeps the best model and removes the others.
     pub fn select(&self, planned: &PlannedSelection, launch: &Launch) -> Result<Selected> {
         let files = Files::new(&self.folder);
         let _lock = self.hold(&files.runs, true)?;
@@ -171,16 +170,16 @@ impl Prepared {
         }
         if !files.draw.exists() && files.selected.exists() {
             return Err(Error::mistake(format!(
-                "{} holds a selected model, but {} is missing; bring it back, or choose another \
-                 folder by --out",
+                "{} contains a selected model, but {} is missing; restore it, or choose another \
+                 folder with --out",
                 files.selected.display(),
                 files.outcome.display()
             )));
         }
         if !files.draw.exists() && other_runs(&files)? {
             return Err(Error::mistake(format!(
-                "{} holds runs of a sweep that was no selection, whose ledgers count; choose \
-                 another folder by --out",
+                "{} contains runs of a sweep without selection, whose ledgers count; choose \
+                 another folder with --out",
                 files.runs.display()
             )));
         }
@@ -189,7 +188,7 @@ impl Prepared {
         let mut ledger = Ledger::open_or_create(&files.ledger, terms.clone())?;
         if *ledger.terms() != terms {
             return Err(Error::mistake(format!(
-                "{} is of another selection; choose another folder by --out",
+                "{} belongs to another selection; choose another folder with --out",
                 files.ledger.display()
             )));
         }
@@ -244,15 +243,11 @@ impl Prepared {
     }
 }
 
-/// Moves the best run's model out of its folder, with a card that states the selection's guarantee:
-/// the run's own would be too small.
+/// Moves the best run's model out of its folder, with a card that states the guarantee of the
+/// selection, since the run's own ε would be too small.
 fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> Result<()> {
     let (from, to) = (RunPaths::new(&files.runs.join(&run.folder)), RunPaths::new(&files.selected));
     std::fs::create_dir_all(&files.selected).map_err(|e| Error::write(&files.selected, e))?;
-    let classes = match &summary.metrics.validation {
-        Some(Metrics::Classification(found)) => found.confusion.len(),
-        _ => 0,
-    };
     let mut stated = Summary {
         guarantee: Some(outcome.guarantee.clone()),
         ledger_hash: Some(outcome.ledger_hash.clone()),
@@ -260,12 +255,10 @@ fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> R
     };
     // `[selection]` declares it.
     stated.plan.data.validation_is_public = true;
-    for (from, to, whole) in
-        [(from.model(), to.model(), true), (from.adapter(), to.adapter(), false)]
-    {
-        // Moved already by a selection that was broken off here.
+    for (from, to) in [(from.model(), to.model()), (from.adapter(), to.adapter())] {
+        // Already moved by a selection that was interrupted here.
         if from.exists() {
-            let card = card(&stated, Saved { whole, classes });
+            let card = card(&stated, &from)?;
             write_whole(&from.join("README.md"), &card)?;
             std::fs::rename(&from, &to).map_err(|e| Error::write(&to, e))?;
         }
@@ -277,7 +270,7 @@ fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> R
     Ok(())
 }
 
-/// Names of what stands in the folder of runs.
+/// Names of the entries in the folder of runs.
 fn entries(files: &Files) -> Result<Vec<String>> {
     match std::fs::read_dir(&files.runs) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -289,12 +282,12 @@ fn entries(files: &Files) -> Result<Vec<String>> {
     }
 }
 
-/// Whether there are runs that no selection has drawn.
+/// Whether the folder has runs that no selection drew.
 fn other_runs(files: &Files) -> Result<bool> {
     Ok(entries(files)?.iter().any(|name| files.runs.join(name).is_dir()))
 }
 
-/// Removes all runs that were drawn, and how many there were.
+/// Removes all drawn runs, and with them their number.
 fn remove_the_others(files: &Files) -> Result<()> {
     let missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
     for name in entries(files)?.iter().filter(|name| name.starts_with("run-")) {
@@ -308,7 +301,7 @@ fn remove_the_others(files: &Files) -> Result<()> {
             _ => {}
         }
     }
-    // Stays where something else is in it.
+    // The folder stays if it contains anything else.
     let _ = std::fs::remove_dir(&files.runs);
     match std::fs::remove_file(&files.draw) {
         Err(e) if !missing(&e) => Err(Error::write(&files.draw, e)),

@@ -1,7 +1,7 @@
-//! Attribute inference on perturbed embeddings (local DP): predict an attribute of an example, such
-//! as a person's sex or the topic of a letter, from its released embedding.
+//! Attribute inference on perturbed embeddings (local DP): predicts an attribute of an example,
+//! such as a person's sex or the topic of a letter, from its released embedding.
 //!
-//! The attacker has examples of the same distribution with known attributes, perturbs them as the
+//! The attacker has examples from the same distribution with known attributes, perturbs them as the
 //! data holder does, trains a linear classifier with fresh noise in every epoch, and predicts the
 //! attribute of the victims' examples.
 
@@ -22,11 +22,11 @@ use undertone_run::ReleaseKind;
 pub struct Attribute {
     /// Where in the model the noise is added.
     pub noise_layer: NoiseLayer,
-    /// Which embeddings of an example are released; the attacker averages several.
+    /// The embeddings of an example that are released; the attacker averages them.
     pub rows: Rows,
     /// Noise multiplier: noise std over the ℓ2 norm bound of an example; 0 for no noise.
     pub noise: f64,
-    /// Number of values that the attribute can have.
+    /// Number of values that the attribute can take.
     pub classes: usize,
     /// Epochs over the attacker's examples.
     pub epochs: usize,
@@ -39,7 +39,7 @@ pub struct Attribute {
 /// Accuracy of the attack.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Inferred {
-    /// Share of examples whose attribute was predicted correctly.
+    /// Fraction of examples whose attribute was predicted correctly.
     pub right: Interval,
     /// Accuracy of the baseline that always predicts the most frequent value.
     pub guessing: f64,
@@ -91,8 +91,8 @@ impl Seen {
         Ok(Self { rows: Host::from_vec(count, columns, values), starts, classes })
     }
 
-    /// The released embedding of each example: the sum of its rows over √rows, so that the noise
-    /// has the std of a single row.
+    /// The released embedding of each example: the sum of its rows divided by √rows, so that the
+    /// noise has the std of a single row.
     fn released(&self, noise: Option<&EmbeddingNoise>, first_example: u64) -> Host {
         let columns = self.rows.columns();
         let mut means = Vec::with_capacity(self.classes.len() * columns);
@@ -112,7 +112,7 @@ impl Seen {
     }
 }
 
-/// Trains on `known` and attacks `victims`; the examples' target class is the attribute.
+/// Trains on `known` and attacks `victims`; the target class of an example is its attribute.
 pub fn infer(
     model: &Model,
     victims: &[Example],

@@ -13,14 +13,14 @@ pub fn exact(secret: f64, others: &[f64]) -> Exposure {
 }
 
 /// Exposure from the loss of the secret and the losses of a sample from 2^`space_bits` candidates:
-/// a normal distribution is fitted to the losses, and its tail gives the share of candidates with a
-/// lower loss than the secret.
+/// a normal distribution is fitted to the losses, and its tail gives the fraction of candidates
+/// with a lower loss than the secret.
 pub fn sampled(secret: f64, sample: &[f64], space_bits: f64) -> Exposure {
     let n = sample.len().max(1) as f64;
     let mean = sample.iter().sum::<f64>() / n;
     let variance = sample.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
     let z = (secret - mean) / variance.sqrt().max(1e-12);
-    // With enough sampled losses below the secret's, the empirical share is more accurate.
+    // With enough sampled losses below the secret's, the empirical fraction is more accurate.
     let below = sample.iter().filter(|&&loss| loss < secret).count() as f64;
     let share = if below >= 10.0 { below / n } else { undertone_accounting::normal_tail(-z) };
     let bits = (-share.max(1e-300).log2()).clamp(0.0, space_bits);

@@ -1,4 +1,4 @@
-//! PII extraction: which names, e-mail addresses and phone numbers of the training data appear in
+//! PII extraction: which names, email addresses and phone numbers of the training data appear in
 //! text that the model generates?
 
 use super::spans::{EntityKind, Finder, plain};
@@ -7,7 +7,7 @@ use crate::model::Result;
 use std::collections::BTreeSet;
 pub use undertone_run::audit::Extraction;
 
-/// Set of PII strings, normalised by [`plain`].
+/// A set of PII strings, normalized by [`plain`].
 pub type Things = BTreeSet<String>;
 
 /// PII strings of one kind in each text.
@@ -58,8 +58,8 @@ mod tests {
         let training = of(&[&["a", "b"], &["c"], &["d"]]);
         let (trained, base) = (of(&[&["a", "d"], &["x"], &["a"], &[]]), of(&[&["d"], &["y"]]));
         let found = judge(EntityKind::Person, &training, &trained, &base, 0.95);
-        // The base model generates d: of a, b, c the fine-tuned model generates a; of a and x, a is
-        // right.
+        // The base model generates d. Of a, b and c, the fine-tuned model generates a; of its
+        // outputs a and x, a is correct.
         assert_eq!(
             (found.in_training, found.written, found.right, found.known_before),
             (3, 2, 1, 1)

@@ -1,9 +1,9 @@
-//! Embedding inversion: recover the tokens of an example from its perturbed embeddings (local DP).
+//! Embedding inversion: recovers the tokens of an example from its perturbed embeddings (local DP).
 //!
-//! The attacker knows the model, the noise distribution, and other texts of the same distribution,
-//! which they can perturb as often as they like. Two attacks:
+//! The attacker knows the model, the noise distribution, and other texts from the same
+//! distribution, which they can perturb as often as they like. There are two attacks:
 //!
-//! - *nearest neighbour*: a perturbed embedding is assigned to the token with the nearest mean
+//! - *nearest neighbor*: a perturbed embedding is assigned to the token with the nearest mean
 //!   embedding over the attacker's own texts, without noise; this is maximum likelihood under
 //!   isotropic noise if the embeddings of a token lie close together;
 //! - *trained decoder*: a linear classifier from perturbed embeddings to tokens, trained on the
@@ -43,7 +43,7 @@ pub struct Inversion {
 /// are special tokens, the same in every sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recovered {
-    /// Accuracy of the nearest-neighbour attack.
+    /// Accuracy of the nearest-neighbor attack.
     pub nearest: f64,
     /// Accuracy of the trained decoder.
     pub decoder: f64,
@@ -159,7 +159,7 @@ fn inner_most_frequent(known: &Seen, classes: &BTreeMap<u32, u32>) -> u32 {
     (0..counts.len()).max_by_key(|&class| counts[class]).unwrap_or(0) as u32
 }
 
-/// Nearest-neighbour attack: ‖x − m‖² is least where ⟨x, m⟩ − ‖m‖²/2 is largest.
+/// Nearest-neighbor attack: ‖x − m‖² is smallest where ⟨x, m⟩ − ‖m‖²/2 is largest.
 fn nearest(known: &Seen, classes: &BTreeMap<u32, u32>, released: &Host) -> Result<Vec<u32>> {
     let clean = known.released(None, 0);
     let columns = clean.columns();
@@ -190,7 +190,7 @@ fn decoder(
     noise: Option<&EmbeddingNoise>,
     settings: &Inversion,
 ) -> Result<Vec<u32>> {
-    // The decoder treats each token on its own, whatever example it belongs to.
+    // The decoder treats each token independently of the example that it belongs to.
     let usable: Vec<(u32, u32)> = known
         .tokens
         .iter()

@@ -46,8 +46,8 @@ pub fn by_reference(losses: &[f64], reference: &[f64]) -> Vec<f64> {
 /// example, is its confidence more likely under shadow models trained with it or without it?
 ///
 /// `shadows` has one entry for each shadow model: its loss on every example, and whether it was
-/// trained on it. Confidence is ln(p/(1 − p)) with p = e^−loss. Both distributions are modelled as
-/// normal, with a mean per example and a variance shared by all examples.
+/// trained on that example. Confidence is ln(p/(1 − p)) with p = e^−loss. Both distributions are
+/// modeled as normal, with a mean per example and a variance shared by all examples.
 pub fn by_likelihood_ratio(losses: &[f64], shadows: &[(Vec<f64>, Vec<bool>)]) -> Vec<f64> {
     let confidence = |loss: f64| {
         let loss = loss.clamp(1e-9, 50.0);
@@ -58,7 +58,7 @@ pub fn by_likelihood_ratio(losses: &[f64], shadows: &[(Vec<f64>, Vec<bool>)]) ->
         seen.map(|(losses, _)| confidence(losses[example])).collect()
     };
     let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
-    // Variances shared by all examples, without [0] and with [1] the example.
+    // Variances shared by all examples, without [0] and with [1] the example in training.
     let (mut squares, mut count) = ([0.0; 2], [0.0; 2]);
     for example in 0..losses.len() {
         for (kind, inside) in [false, true].into_iter().enumerate() {

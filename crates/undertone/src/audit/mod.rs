@@ -1,6 +1,6 @@
 //! Privacy audits: attacks on fine-tuned models and on perturbed embeddings.
 //!
-//! Every attack reports figures with confidence intervals. [`one_run`] turns membership guesses
+//! Every attack reports its results with confidence intervals. [`one_run`] turns membership guesses
 //! into a proved lower bound on ε: if it exceeds the upper bound in the ledger, the implementation
 //! violates its guarantee.
 

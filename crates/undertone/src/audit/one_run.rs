@@ -2,9 +2,9 @@
 //!
 //! # What is proved
 //!
-//! m canaries are each included in the training data or left out by an independent fair coin flip.
-//! The auditor sees the release, guesses the coin flips of r of the canaries (chosen in view of the
-//! release), and is right v times. If training is (ε, δ)-differentially private for adding or
+//! Each of m canaries is included in the training data or left out by an independent fair coin
+//! flip. The auditor sees the release, guesses the coin flips of r of the canaries (chosen based on
+//! the release), and is right v times. If training is (ε, δ)-differentially private for adding or
 //! removing one example, then v is essentially stochastically dominated by a binomial variable with
 //! r trials and success probability p = e^ε/(1 + e^ε): with F(k) = P(Bin(r, p) ≥ k),
 //!
@@ -32,12 +32,12 @@ pub fn p_value(canaries: u64, guesses: u64, right: u64, epsilon: f64, delta: f64
     (tail + 2.0 * canaries as f64 * delta * steepest).min(1.0)
 }
 
-/// Lower bound on ε: the largest ε that is rejected; 0 if none is.
+/// Lower bound on ε: the largest rejected ε; 0 if none is rejected.
 pub fn lower_bound(canaries: u64, guesses: u64, right: u64, delta: f64, confidence: f64) -> f64 {
     largest(|epsilon| p_value(canaries, guesses, right, epsilon, delta) < 1.0 - confidence)
 }
 
-/// Guesses "in" for the highest scores and "out" for the lowest, `guesses` in all, and bounds ε.
+/// Guesses "in" for the highest scores and "out" for the lowest, `guesses` in total, and bounds ε.
 /// `inside` holds the coin flips: whether each canary was in the training data.
 pub fn audit(
     scores: &[f64],
@@ -61,8 +61,8 @@ pub fn audit(
         canaries,
         guesses,
         right,
-        // Both grow with the number of correct guesses, so the larger is as valid as either: see
-        // `tradeoff`.
+        // Both increase with the number of correct guesses, so the larger one is as valid as
+        // either: see `tradeoff`.
         epsilon_lower: by_tails.max(by_curve),
         epsilon_lower_if_gaussian: tradeoff::lower_bound_of_gaussian(
             canaries, guesses, right, delta, confidence,
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn without_delta_the_bound_is_that_of_a_binomial() {
-        // All of 100 guesses right: p^100 = 0.05 at p = 0.9705, so ε = ln(p/(1 − p)).
+        // All of 100 guesses correct: p^100 = 0.05 at p = 0.9705, so ε = ln(p/(1 − p)).
         let p = 0.05_f64.powf(0.01);
         let found = lower_bound(1000, 100, 100, 0.0, 0.95);
         assert!((found - (p / (1.0 - p)).ln()).abs() < 1e-6, "{found}");

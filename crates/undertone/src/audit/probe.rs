@@ -1,11 +1,11 @@
 //! Linear probe: the attacker's classifier from perturbed embeddings to tokens or attributes.
 
-use crate::method::{Coordinates, GradientRelease};
 use crate::model::folder::Random;
 use crate::model::layer::linear::Linear;
 use crate::model::{Gradients, Origin, Parameter, Parameters, Pass, Result};
+use crate::step::optimizer::{Optimiser, Settings};
+use crate::step::{Coordinates, GradientRelease};
 use crate::tensor::{self, Host, Matrix};
-use crate::train::optimiser::{Optimiser, Settings};
 
 /// Linear classifier with logits `x Wᵀ + b`.
 pub struct Probe {
@@ -52,7 +52,7 @@ const BATCH: usize = 512;
 /// Initial learning rate of AdamW; it decays linearly to 0.
 const LEARNING_RATE: f64 = 1e-2;
 
-/// Trains on (row, class) pairs; `rows` gives the embeddings of each epoch, with fresh noise.
+/// Trains on (row, class) pairs; `rows` returns the embeddings of each epoch, with fresh noise.
 pub fn train(
     rows: impl Fn(usize) -> Host,
     examples: &[(u32, u32)],

@@ -1,5 +1,5 @@
 //! PII reconstruction: PII is masked in a training text, and candidates are ranked by the loss of
-//! the text that they complete.
+//! the text with the mask filled in.
 
 use super::exposure::mean_reciprocal_rank;
 use super::spans::{EntityKind, Finder, Span, plain};
@@ -32,7 +32,7 @@ impl Masked {
     }
 }
 
-/// Where candidates come from.
+/// The source of candidates.
 #[derive(Clone, Copy, Debug)]
 pub enum Candidates<'a> {
     /// PII that the model generates when prompted with the text before the mask.
@@ -42,14 +42,14 @@ pub enum Candidates<'a> {
         /// Sampling settings.
         how: Sampling,
     },
-    /// A list that the attacker has, such as a directory of names.
+    /// A list available to the attacker, such as a directory of names.
     Listed(&'a [String]),
 }
 
 /// Rank of the true PII by loss, if it is among the candidates, and the number of candidates.
 pub type Ranked = (Option<usize>, usize);
 
-/// Ranks the true PII of a masked text, the `number`-th of all that are attacked.
+/// Ranks the true PII of a masked text, the `number`-th of all attacked texts.
 pub fn attack(
     writer: Writer<'_>,
     (number, target): (usize, &Masked),
@@ -88,14 +88,14 @@ fn first_of_kind(finder: &dyn Finder, texts: &[String], kind: EntityKind) -> Res
     Ok(texts.iter().zip(&spans).filter_map(first).collect())
 }
 
-/// The ranks of those texts that the pretrained model does not fill in correctly: what it knows
-/// already is nothing that fine-tuning has leaked.
+/// The ranks for those texts that the pretrained model does not fill in correctly: fine-tuning has
+/// not leaked what the pretrained model already knows.
 pub fn not_known(ranks: &[Ranked], pretrained: &[Ranked]) -> Vec<Ranked> {
     let both = ranks.iter().zip(pretrained);
     both.filter(|(_, before)| before.0 != Some(1)).map(|(ranked, _)| *ranked).collect()
 }
 
-/// What both models' ranks of the same masked texts come to.
+/// Summarizes both models' ranks for the same masked texts.
 pub fn judge_both(
     kind: EntityKind,
     trained: &[Ranked],
@@ -113,7 +113,7 @@ pub fn judge_both(
     }
 }
 
-/// Summarises ranks as accuracies with confidence intervals.
+/// Summarizes ranks as accuracies with confidence intervals.
 pub fn judge(ranks: &[Ranked], k: usize, confidence: f64) -> Reconstruction {
     let share = |right: &dyn Fn(&Ranked) -> bool| {
         let right = ranks.iter().filter(|ranked| right(ranked)).count();
@@ -146,7 +146,7 @@ mod tests {
         let pretrained = [(Some(1), 4), (None, 4), (Some(1), 2), (Some(2), 3), (None, 3)];
         let found = judge_both(EntityKind::Person, &trained, &pretrained, 5, 0.95);
         assert_eq!((found.known_before, found.trained.top_1.estimate), (2, 0.6));
-        // Of the second, the fourth and the fifth text, two are filled in.
+        // Of the second, the fourth and the fifth text, two are filled in correctly.
         let others = found.not_known_before.unwrap();
         assert_eq!((others.targets, others.top_1.estimate), (3, 2.0 / 3.0));
     }

@@ -1,10 +1,10 @@
-//! What a language model knows about a secret in its context: how likely it finds each candidate
-//! for it, and how high the secret's own tokens rank in the vocabulary.
+//! What a language model knows about a secret in its context: how likely it considers each
+//! candidate, and how high the secret's own tokens rank in the vocabulary.
 //!
-//! A causal model predicts the secret, and what follows, from what stands before. For a masked
-//! model the secret is hidden behind mask tokens: all of it at once, so that only the context tells
-//! (Wu et al. 2023), or one token at a time with the others visible, whose sum is the
-//! pseudo-log-likelihood (Salazar et al. 2020).
+//! A causal model predicts the secret, and what follows, from the preceding text. For a masked
+//! model, the secret is hidden behind mask tokens: either all of it at once, so that only the
+//! context provides information (Wu et al. 2023), or one token at a time with the others visible,
+//! whose sum is the pseudo-log-likelihood (Salazar et al. 2020).
 
 use crate::data::{Batch, Example, Target, Tokeniser};
 use crate::evaluate::{Limits, predict};
@@ -12,14 +12,14 @@ use crate::model::{Error, Model, Result, TaskHead};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Which tokens of a secret a mask hides from a masked model at a time.
+/// Which tokens of a secret are hidden from a masked model at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Hidden {
-    /// All of them: fast, since candidates of the same number of tokens share a forward pass
+    /// All at once: fast, since candidates with the same number of tokens share a forward pass
     #[default]
     Together,
-    /// Each in turn, with the others visible (pseudo-log-likelihood): a forward pass for each token
+    /// One at a time, with the others visible (pseudo-log-likelihood): one forward pass per token
     /// of each candidate
     InTurn,
 }
@@ -32,23 +32,23 @@ pub struct SecretInText {
     pub after: String,
 }
 
-/// A language model with its tokenizer, which an attacker asks about secrets.
+/// A language model with its tokenizer, which an attacker queries about secrets.
 #[derive(Clone, Copy, Debug)]
 pub struct SecretReader<'a> {
     model: &'a Model,
     tokeniser: &'a Tokeniser,
-    /// The mask token of a masked model; none if the model is causal.
+    /// The mask token of a masked model; `None` if the model is causal.
     mask: Option<u32>,
     hidden: Hidden,
 }
 
-/// A tokenised text, and the positions of the secret's tokens in it.
+/// A tokenized text, and the positions of the secret's tokens in it.
 struct Placed {
     example: Example,
     secret: Vec<usize>,
 }
 
-/// An input of a masked model: its tokens, and the positions whose logits are wanted.
+/// An input of a masked model: its tokens, and the positions whose logits are requested.
 type Query = (Vec<u32>, Vec<u32>, Vec<usize>);
 
 fn broken(error: crate::data::Error) -> Error {
@@ -56,7 +56,7 @@ fn broken(error: crate::data::Error) -> Error {
 }
 
 impl<'a> SecretReader<'a> {
-    /// For a masked or causal language model.
+    /// Creates a reader for a masked or causal language model.
     pub fn new(model: &'a Model, tokeniser: &'a Tokeniser, hidden: Hidden) -> Result<Self> {
         let mask = match model.network.head.task_head {
             TaskHead::CausalLanguageModel => None,
@@ -65,15 +65,15 @@ impl<'a> SecretReader<'a> {
             })?),
             other => {
                 return Err(Error::Request(format!(
-                    "secrets are asked of language models, and the model's head is {other:?}"
+                    "exposure needs a language model, but the model's head is {other:?}"
                 )));
             }
         };
         Ok(Self { model, tokeniser, mask, hidden })
     }
 
-    /// The text with a candidate in the secret's place. Of a text that is too long, what stands
-    /// around the secret is kept.
+    /// The text with a candidate in place of the secret. If the text is too long, the part around
+    /// the secret is kept.
     fn place(&self, text: &SecretInText, candidate: &str) -> Result<Placed> {
         let whole = [&text.before, candidate, &text.after].concat();
         let (start, end) = (text.before.len(), text.before.len() + candidate.len());
@@ -85,7 +85,7 @@ impl<'a> SecretReader<'a> {
             (Some(&first), Some(&last)) if last - first < room => (first, last),
             _ => {
                 return Err(Error::Request(
-                    "a secret has no token, or more than a sequence may have".into(),
+                    "a secret has no token, or more tokens than a sequence can have".into(),
                 ));
             }
         };
@@ -98,7 +98,7 @@ impl<'a> SecretReader<'a> {
         Ok(Placed { example, secret: secret.iter().map(|i| i - from + before).collect() })
     }
 
-    /// Negative log-likelihood of each candidate in the secret's place, in nats.
+    /// Negative log-likelihood of each candidate in place of the secret, in nats.
     pub fn losses(&self, text: &SecretInText, candidates: &[String]) -> Result<Vec<f64>> {
         let placed: Result<Vec<Placed>> =
             candidates.par_iter().map(|candidate| self.place(text, candidate)).collect();
@@ -108,7 +108,7 @@ impl<'a> SecretReader<'a> {
         }
     }
 
-    /// The secret and all that follows, given what stands before.
+    /// Losses of the secret and everything that follows, given the preceding text.
     fn causal_losses(&self, placed: Vec<Placed>) -> Result<Vec<f64>> {
         let target = |placed: Placed| {
             let from = placed.secret.first().copied().unwrap_or(1).max(1);
@@ -150,8 +150,9 @@ impl<'a> SecretReader<'a> {
         Ok(losses)
     }
 
-    /// Rank in the vocabulary of each token of the secret, 1 for the likeliest: from what stands
-    /// before it in a causal model, with the whole secret hidden in a masked one. Ties count half.
+    /// Vocabulary rank of each token of the secret, 1 for the likeliest: predicted from the
+    /// preceding text in a causal model, and with the whole secret hidden in a masked model. Ties
+    /// count half.
     pub fn token_ranks(&self, text: &SecretInText) -> Result<Vec<f64>> {
         let Placed { example, secret } = self.place(text, &text.secret)?;
         let labels = example.tokens.clone();
@@ -161,7 +162,7 @@ impl<'a> SecretReader<'a> {
                 secret.iter().for_each(|&at| tokens[at] = mask);
                 secret.clone()
             }
-            // The first token of all is predicted from nothing.
+            // The very first token has no context to predict it from.
             None => secret.iter().filter(|&&at| at > 0).map(|at| at - 1).collect(),
         };
         let shift = usize::from(self.mask.is_none());

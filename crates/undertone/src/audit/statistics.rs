@@ -47,7 +47,7 @@ impl Scores {
             } else {
                 negatives += count
             }
-            // No threshold separates tied scores: one point for all of them.
+            // No threshold separates tied scores, so they share one point.
             if tied {
                 points.pop();
             }
@@ -141,13 +141,13 @@ pub fn at_least(n: u64, k: u64, p: f64) -> f64 {
     if k == 0 {
         return 1.0;
     }
-    // Small numbers first, for accuracy.
+    // Add small numbers first, for accuracy.
     let sum: f64 = (k..=n).rev().map(|i| binomial(n, i, p)).sum();
     sum.min(1.0)
 }
 
-/// The largest rejected number up to 64, by bisection, if rejection is monotone; 0 if none is
-/// rejected. The returned number is itself rejected, unless it is 0.
+/// The largest rejected number up to 64, by bisection, assuming that rejection is monotone; 0 if
+/// none is rejected. The returned number is itself rejected, unless it is 0.
 pub fn largest(refuted: impl Fn(f64) -> bool) -> f64 {
     if !refuted(0.0) {
         return 0.0;
@@ -177,7 +177,7 @@ pub fn mean(numbers: &[f64], confidence: f64, seed: u64) -> Interval {
     Interval { lower: at(tail).min(estimate), estimate, upper: at(1.0 - tail).max(estimate) }
 }
 
-/// The share of successes with its exact (Clopper–Pearson) interval.
+/// The fraction of successes with its exact (Clopper–Pearson) interval.
 pub fn proportion(successes: u64, tries: u64, confidence: f64) -> Interval {
     let tail = 0.5 * (1.0 - confidence);
     let solve = |above: &dyn Fn(f64) -> bool| {
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!((at_least(5, 0, 0.3), at_least(5, 6, 0.3)), (1.0, 0.0));
         assert!((binomial(40, 20, 0.5) - 0.125_370_687_619_579_26).abs() < 1e-12);
         let found = proportion(8, 10, 0.95);
-        // The ends are where the tails have a fortieth each.
+        // At the ends of the interval, each tail has probability 1/40.
         assert!((at_least(10, 8, found.lower) - 0.025).abs() < 1e-9);
         assert!((1.0 - at_least(10, 9, found.upper) - 0.025).abs() < 1e-9);
         assert_eq!((proportion(0, 10, 0.95).lower, proportion(10, 10, 0.95).upper), (0.0, 1.0));

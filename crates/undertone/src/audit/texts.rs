@@ -1,4 +1,4 @@
-//! Queries that attacks on language models need: losses of texts, and generated text.
+//! Queries used by attacks on language models: losses of texts, and generated text.
 
 use crate::data::{Example, LongTexts, Target, Tokeniser};
 use crate::evaluate::{Limits, predict};
@@ -23,7 +23,7 @@ pub struct Sampling {
     pub batch: usize,
     /// Random seed; the same seed gives the same texts.
     pub seed: u64,
-    /// Number of the first prompt, where the prompts are some of those of a larger job.
+    /// Index of the first prompt, if the prompts are part of a larger job.
     pub first: usize,
 }
 

@@ -1,14 +1,14 @@
-//! Lower bound on ε from one training run, by the whole trade-off curve (f-DP) of the training
+//! Lower bound on ε from one training run, using the whole trade-off curve (f-DP) of the training
 //! algorithm.
 //!
 //! # What is proved
 //!
-//! As in [`one_run`](super::one_run): m coin flips x, r guesses in view of the release M(x), of
-//! which W are correct. Let f̄(t) be the largest true-positive rate that any test of one coin can
-//! have at a false-positive rate of t; it is concave and increasing. For c ≥ 1 let Sᵢ(x) be the set
-//! of releases for which coin i is guessed correctly and W ≥ c. With coin i flipped, the same
-//! release is one for which coin i is guessed incorrectly and W ≥ c − 1. So, with pⱼ = P(W = j),
-//! averaging P(M(x) ∈ Sᵢ(x)) ≤ f̄(P(M(x flipped at i) ∈ Sᵢ(x))) over x and i, by Jensen's
+//! As in [`one_run`](super::one_run), there are m coin flips x and r guesses based on the release
+//! M(x), of which W are correct. Let f̄(t) be the largest true-positive rate that any test of one
+//! coin can have at a false-positive rate of t; it is concave and increasing. For c ≥ 1, let Sᵢ(x)
+//! be the set of releases for which coin i is guessed correctly and W ≥ c. With coin i flipped, the
+//! same release is one for which coin i is guessed incorrectly and W ≥ c − 1. So, with pⱼ = P(W =
+//! j), averaging P(M(x) ∈ Sᵢ(x)) ≤ f̄(P(M(x flipped at i) ∈ Sᵢ(x))) over x and i gives, by Jensen's
 //! inequality,
 //!
 //! ```text
@@ -16,26 +16,26 @@
 //! ```
 //!
 //! Suppose P(W ≥ v) ≥ β. The distribution of W with the least total mass that satisfies the
-//! inequalities for c = v, v − 1, …, 1 has mass β at v and, at each c − 1, just the mass that the
-//! inequality at c needs. No distribution has less: write T(c) = P(W ≥ c), and starred letters for
-//! the least distribution. If T(i) ≥ T*(i) for i ≥ c and A(c) ≥ A*(c), then where mass is needed at
-//! c − 1, B(c − 1) ≥ B*(c − 1), since f̄ is increasing. Now
+//! inequalities for c = v, v − 1, …, 1 has mass β at v and, at each c − 1, exactly the mass that
+//! the inequality at c requires. No distribution has less: write T(c) = P(W ≥ c), and mark the
+//! quantities of the least distribution with a star. If T(i) ≥ T*(i) for i ≥ c and A(c) ≥ A*(c),
+//! then wherever mass is needed at c − 1, B(c − 1) ≥ B*(c − 1), since f̄ is increasing. Now
 //! (r − c + 1) A(c − 1) = (c − 1) B(c − 1) + r Σ_{i ≥ c} T(i), whatever the mass at c − 1 is, so
-//! A(c − 1) ≥ A*(c − 1), and T = (A + B)/r shows T(c − 1) ≥ T*(c − 1); where no mass is needed,
-//! both are immediate. If the least distribution has a total mass above 1, no distribution exists,
-//! and so P(W ≥ v) < β.
+//! A(c − 1) ≥ A*(c − 1), and T = (A + B)/r shows T(c − 1) ≥ T*(c − 1); where no mass is needed, both are
+//! immediate. If the least distribution has a total mass above 1, no distribution exists, and so
+//! P(W ≥ v) < β.
 //!
-//! For every curve the test rejects for all v from a fixed value on. Of two valid tests with the
-//! same r, rejecting where either does is therefore the same as one of the two, and as valid: no
-//! correction for multiple testing is needed.
+//! For every curve, the test rejects for all v from a fixed value on. Of two valid tests with the
+//! same r, rejecting when either does is therefore equivalent to one of the two, and just as valid:
+//! no correction for multiple testing is needed.
 
 use super::statistics::largest;
 use undertone_accounting::{gaussian, normal_quantile, normal_tail};
 
-/// A trade-off curve: the least false-positive rate of any test of one coin, at a given
+/// A trade-off curve: the smallest false-positive rate of any test of one coin, at a given
 /// true-positive rate.
 pub trait Curve {
-    /// The least t with f̄(t) ≥ `true_positives`.
+    /// The smallest t with f̄(t) ≥ `true_positives`.
     fn least_false_positives(&self, true_positives: f64) -> f64;
 }
 
@@ -84,7 +84,7 @@ pub fn refuted(
     let (mut hits, mut misses) =
         (right as f64 * significance, (guesses - right) as f64 * significance);
     for c in (1..=right).rev() {
-        // Incorrect guesses if W = c − 1.
+        // Number of incorrect guesses if W = c − 1.
         let wrong = r - c as f64 + 1.0;
         let needed = m * curve.least_false_positives((hits / m).min(1.0));
         let mass = ((needed - misses) / wrong).max(0.0);
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn possible_outcomes_are_not_rejected() {
-        // Guesses of coins under randomised response are correct with probability e^ε/(1 + e^ε)
-        // each: the most that ε allows.
+        // Under randomized response, each coin is guessed correctly with probability e^ε/(1 + e^ε),
+        // the maximum that ε allows.
         let (m, p) = (400_u64, 1.0 / (1.0 + (-1.0_f64).exp()));
         for right in 0..=m {
             let tail = super::super::statistics::at_least(m, right, p);

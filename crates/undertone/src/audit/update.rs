@@ -1,13 +1,13 @@
 //! White-box canary score, for an auditor who sees the weights before and after fine-tuning: how
 //! much of each canary's gradient is in the weight update.
 //!
-//! To first order training moves weights by −Σ_i c_i g_i plus noise, where g_i is the gradient of
-//! example i before training and c_i > 0 only for examples in the training data. The auditor knows
-//! the canaries' per-example gradients G, `[canaries, weights]`, so the scores are the ridge
-//! regression coefficients of the update, c = (G Gᵀ + λI)⁻¹ G (−Δw), each over its standard error.
-//! The regression accounts for correlated gradients, so an update common to several canaries is not
-//! attributed to one of them. The score is a function of the weights and the canaries, so a bound
-//! on ε from it is as valid as one from losses, and usually larger.
+//! To first order, training moves the weights by −Σ_i c_i g_i plus noise, where g_i is the gradient
+//! of example i before training and c_i > 0 only for examples in the training data. The auditor
+//! knows the canaries' per-example gradients G, `[canaries, weights]`, so the scores are the ridge
+//! regression coefficients of the update, c = (G Gᵀ + λI)⁻¹ G (−Δw), each divided by its standard
+//! error. The regression accounts for correlated gradients, so an update common to several canaries
+//! is not attributed to one of them. The score is a function of the weights and the canaries, so a
+//! bound on ε from it is as valid as one from losses, and usually larger.
 
 use crate::data::{Batch, Example};
 use crate::model::{Error, Gradients, Model, ParameterId, Result, Weighting};
@@ -17,7 +17,7 @@ use nalgebra::{DMatrix, DVector};
 /// Memory limit for the canaries' gradients, in bytes.
 const MOST_BYTES: usize = 4 << 30;
 
-/// Scores of canaries. Weights that either model lacks, or that are randomly initialised, are left
+/// Scores of canaries. Weights that either model lacks, or that are randomly initialized, are left
 /// out.
 pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<Vec<f64>> {
     let mut moved: Vec<(ParameterId, Vec<f32>)> = Vec::new();
@@ -36,7 +36,7 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
     let change: Vec<f32> = moved.iter().flat_map(|(_, change)| change.iter().copied()).collect();
     if 4 * change.len() * canaries.len() > MOST_BYTES {
         return Err(Error::Request(format!(
-            "the gradients of {} canaries for {} weights do not fit into memory; take fewer \
+            "the gradients of {} canaries for {} weights do not fit into memory; use fewer \
              canaries, or score by losses",
             canaries.len(),
             change.len()
@@ -53,7 +53,7 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
                 None => rows.extend(std::iter::repeat_n(0.0, change.len())),
             }
         }
-        // Normalised: clipping, too, bounds all per-example gradients to the same ℓ2 norm.
+        // Normalized, since clipping also bounds all per-example gradients to the same ℓ2 norm.
         let norm =
             rows[first..].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-30)
                 as f32;
@@ -65,7 +65,7 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
     let gram = tensor::product(1.0, gradients.plain(), gradients.transposed())?.to_vec()?;
     let pull = tensor::product(1.0, gradients.plain(), change.transposed())?.to_vec()?;
     let mut gram = DMatrix::from_row_slice(count, count, &gram).map(f64::from);
-    // Ridge λ: eigenvalues of the Gram matrix below a hundredth count as noise.
+    // Ridge λ: eigenvalues of the Gram matrix below a hundredth are treated as noise.
     (0..count).for_each(|i| gram[(i, i)] += 0.01);
     let pull = DVector::from_iterator(count, pull.iter().map(|&x| f64::from(x)));
     let Some(inverse) = gram.cholesky().map(|found| found.inverse()) else {

@@ -1,14 +1,14 @@
-//! Work that is divided among ranks: each thing is computed by one of them, and all get all.
+//! Work divided among ranks: each item is computed by one rank, and all ranks get all results.
 
 use super::{Error, Ranks, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 impl Ranks {
-    /// `count` things, each computed by one rank as one process would, and given to all of them in
-    /// order. `each` is called with the numbers of this rank's.
+    /// Computes `count` items, each on one rank in the same way as in a single process, and sends
+    /// all results to all ranks in order. `each` is called with the indices of this rank's items.
     ///
-    /// Numbers are carried exactly; one that is not finite has to be carried by its bits.
+    /// Numbers are transferred exactly; a non-finite number must be transferred by its bits.
     pub fn divided<T, E>(
         &self,
         count: usize,
@@ -38,7 +38,7 @@ impl Ranks {
         }
     }
 
-    /// Refuses ranks that have something else than rank 0, as their bytes say.
+    /// Rejects ranks whose bytes differ from those of rank 0.
     pub fn check_same(&self, own: &[u8], what: &str) -> Result<()> {
         if self.are_one() {
             return Ok(());

@@ -1,16 +1,16 @@
-//! Why the ranks of a run cannot go on together.
+//! Errors that stop the ranks of a run.
 
-/// Why the ranks of a run cannot go on together.
+/// The reason why the ranks of a run cannot continue together.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A rank has ended, or was never there.
+    /// A rank has ended, or never joined.
     #[error("rank {rank} on {host} {why}, and all ranks stop")]
     Lost { rank: usize, host: String, why: String },
-    /// The ranks were started in a way that does not go together.
+    /// The ranks were started with settings that do not match.
     #[error("{0}")]
     Refused(String),
-    /// The system could not do what was asked of it.
+    /// The system failed to do what was requested.
     #[error("{0}")]
     System(String),
 }
@@ -18,14 +18,14 @@ pub enum Error {
 impl Error {
     /// The ranks do not call the same collectives in the same order.
     pub(crate) fn out_of_step() -> Self {
-        Self::System("the ranks exchange different things: start all of them again".to_owned())
+        Self::System("the ranks are out of step: restart all of them".to_owned())
     }
 
-    /// Whether the machines failed, rather than what was asked for.
+    /// Whether the error was caused by the machines and not by the request.
     pub fn is_of_system(&self) -> bool {
         !matches!(self, Self::Refused(_))
     }
 }
 
-/// A result of what ranks do together.
+/// The result of a collective operation.
 pub type Result<T> = std::result::Result<T, Error>;

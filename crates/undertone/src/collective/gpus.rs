@@ -1,8 +1,8 @@
-//! Sums that stay on the GPUs: which ranks NCCL connects, and by which rule it does not.
+//! Sums that stay on the GPUs: when ranks are connected by NCCL, and when they are not.
 //!
-//! The ranks compare what each of them has before NCCL is asked for anything: it waits for ever for
-//! a rank that does not come, and refuses two ranks on one GPU. All of them come to the same
-//! decision, which is told; control messages, counts and the secret stay with the other backend.
+//! The ranks compare their configurations before they use NCCL: it waits forever for a rank that
+//! does not join, and rejects two ranks on one GPU. All ranks reach the same decision, which is
+//! reported. Control messages, counts and the secret stay with the other backend.
 
 use super::{Collective, Error, Ranks, Result};
 use crate::tensor::{Device, Matrix, Nccl};
@@ -10,30 +10,30 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use undertone_run::NcclUse;
 
-/// What a rank brings.
+/// The configuration that a rank offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Offer {
     wanted: NcclUse,
-    /// What tells its GPU from others; none if it computes on the CPU.
+    /// A unique identifier of its GPU; `None` if it computes on the CPU.
     gpu: Option<[u8; 16]>,
-    /// The version of its NCCL, or why it has none.
+    /// Its NCCL version, or the reason why it has none.
     nccl: std::result::Result<String, String>,
 }
 
-/// What the ranks do with their sums.
+/// How the ranks exchange their sums.
 #[derive(Clone, Debug, PartialEq)]
 enum Decision {
-    /// They stay on the GPUs.
+    /// The sums stay on the GPUs.
     Nccl,
-    /// They go through the hosts, and there is nothing to say: nobody could expect otherwise.
+    /// The sums go through the hosts, as expected, so there is nothing to report.
     Host,
-    /// They go through the hosts, for this reason.
+    /// The sums go through the hosts, for this reason.
     HostBecause(String),
-    /// NCCL was asked for, and cannot be used for this reason.
+    /// NCCL was requested but cannot be used, for this reason.
     Refused(String),
 }
 
-/// The decision of all ranks, from what each of them brings.
+/// The joint decision of all ranks, based on their offers.
 fn decide(offers: &[Offer]) -> Decision {
     let any = |wanted| offers.iter().any(|offer| offer.wanted == wanted);
     let asked_for = any(NcclUse::On);
@@ -58,7 +58,7 @@ fn decide(offers: &[Offer]) -> Decision {
     }
 }
 
-/// The first two ranks that compute on one GPU, which NCCL refuses.
+/// The first two ranks that share a GPU, which NCCL rejects.
 fn shared_gpu(offers: &[Offer]) -> Option<String> {
     offers.iter().enumerate().find_map(|(rank, offer)| {
         let first = offers[..rank].iter().position(|other| other.gpu == offer.gpu)?;
@@ -66,7 +66,7 @@ fn shared_gpu(offers: &[Offer]) -> Option<String> {
     })
 }
 
-/// The first rank without NCCL, or with another one than rank 0.
+/// The first rank without NCCL, or with a different version from rank 0.
 fn unlike_libraries(offers: &[Offer]) -> Option<String> {
     let mut first = None;
     for (rank, offer) in offers.iter().enumerate() {
@@ -92,8 +92,8 @@ pub struct Gpus {
 }
 
 impl Ranks {
-    /// The same ranks, with their GPUs connected by NCCL where that is possible and wanted; and how
-    /// sums are added up, where there is something to say of it.
+    /// The same ranks, with their GPUs connected by NCCL if possible and wanted. Also returns how
+    /// sums are reduced, if there is something to report.
     pub fn with_gpus(mut self, wanted: NcclUse, device: &Device) -> Result<(Self, Option<String>)> {
         let gpu = match device {
             Device::Cpu => None,
@@ -128,7 +128,7 @@ impl Ranks {
                 Ok((self, Some(format!("sums go through the host: {reason}"))))
             }
             (Decision::Refused(reason), _) => Err(Error::Refused(format!(
-                "compute.nccl is \"on\", and NCCL cannot be used: {reason}"
+                "compute.nccl is \"on\", but NCCL cannot be used: {reason}"
             ))),
             (Decision::Host | Decision::Nccl, _) => Ok((self, None)),
         }
@@ -140,33 +140,33 @@ fn of_device(error: crate::tensor::Error) -> Error {
 }
 
 fn could_not_begin(error: crate::tensor::Error) -> Error {
-    Error::System(format!("{error}; set compute.nccl to \"off\", and sums go through the host"))
+    Error::System(format!("{error}; set compute.nccl to \"off\" to send sums through the host"))
 }
 
 impl Gpus {
-    /// Replaces each rank's matrices by their sums over all ranks, added in the order of the ranks:
-    /// bit by bit what sums through the host are.
+    /// Replaces each rank's matrices by their sums over all ranks, added in rank order:
+    /// bit-identical to sums through the host.
     pub fn all_reduce(&self, matrices: &[Matrix]) -> Result<Vec<Matrix>> {
         let matrices = matrices.iter().map(on_gpu).collect::<Result<Vec<_>>>()?;
         let sums = self.told(self.nccl.all_reduce(&matrices, &|| self.has_ended()))?;
         Ok(sums.into_iter().map(Matrix::Cuda).collect())
     }
 
-    /// This rank's share of the rows of a matrix, as many as every other rank's, summed over all
-    /// ranks in their order.
+    /// This rank's share of the rows of a matrix, the same number as for every other rank, summed
+    /// over all ranks in rank order.
     pub fn reduce_scatter(&self, matrix: &Matrix) -> Result<Matrix> {
         let matrix = on_gpu(matrix)?;
         let sum = self.told(self.nccl.reduce_scatter(&matrix, &|| self.has_ended()))?;
         Ok(Matrix::Cuda(sum))
     }
 
-    /// The rows of all ranks, those of rank 0 first.
+    /// The rows of all ranks, in rank order.
     pub fn all_gather(&self, own: &Matrix) -> Result<Matrix> {
         let own = on_gpu(own)?;
         Ok(Matrix::Cuda(self.told(self.nccl.all_gather(&own, &|| self.has_ended()))?))
     }
 
-    /// The matrix of rank 0; that of others says its shape.
+    /// The matrix of rank 0; on other ranks, `own` only provides the shape.
     pub fn broadcast(&self, own: &Matrix) -> Result<Matrix> {
         let own = on_gpu(own)?;
         Ok(Matrix::Cuda(self.told(self.nccl.broadcast(&own, &|| self.has_ended()))?))
@@ -176,7 +176,7 @@ impl Gpus {
         self.control.check().is_err()
     }
 
-    /// All ranks name the one that has ended, and not what NCCL says of it.
+    /// Replaces an NCCL error by the name of the rank that has ended, if there is one.
     fn told<T>(&self, result: crate::tensor::Result<T>) -> Result<T> {
         result.map_err(|error| self.control.check().err().unwrap_or_else(|| of_device(error)))
     }
@@ -209,7 +209,7 @@ mod tests {
         let refused = |reason: &str| Decision::Refused(reason.to_owned());
         assert_eq!(on(&[Some(1), Some(2), Some(3)], Auto), Decision::Nccl);
         assert_eq!(on(&[Some(1), Some(2)], Off), Decision::Host);
-        // One process has nothing to exchange, but may be asked to.
+        // A single process has nothing to exchange, but can request NCCL.
         assert_eq!((on(&[Some(1)], Auto), on(&[Some(1)], On)), (Decision::Host, Decision::Nccl));
         let shared = "ranks 1 and 2 share a GPU";
         assert_eq!(on(&[Some(1), Some(2), Some(2)], Auto), because(shared));

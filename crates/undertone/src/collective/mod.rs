@@ -1,38 +1,39 @@
-//! Collectives: what the processes (ranks) of one run exchange.
+//! Collectives: communication between the processes (ranks) of one run.
 //!
 //! # What is proved
 //!
-//! A run on N ranks is the mechanism of one process, and has its ledger.
+//! A run on N ranks is the same mechanism as a run in one process, and has the same ledger.
 //!
 //! - *One sample.* Every rank draws the same Poisson sample from the run's secret, which all ranks
 //!   share. [`share_of_rank`] divides the sampled units among the ranks: each unit, with all its
 //!   examples, goes to exactly one rank, which clips its gradient as a whole.
 //! - *One sum.* The ranks' clipped sums are added up. Each unit's clipped gradient is in exactly
-//!   one of them, so the result is what one process computes, up to the rounding of f32 sums. One
-//!   unit more or less moves it by at most the clipping norm C.
-//! - *One noise.* Each coordinate of the sum belongs to one rank ([`Shards`]), which adds to it the
-//!   noise that is a function of (secret, step, coordinate), updates its weight and sends the new
-//!   weight to all. No other noise is added: N ranks with noises of their own would be another
-//!   mechanism. Which rank a coordinate belongs to changes no bit. Where sums stay on the GPUs
-//!   every rank has the whole sum, adds this same noise to it and makes the same update: the same
-//!   bits, which are one release.
-//! - *One ledger.* Rank 0 records the release and syncs the file to disk; only then does any rank
-//!   add noise and update its weights, as all of them wait for it.
+//!   one of them, so the result is what one process computes, up to the rounding of f32 sums.
+//!   Adding or removing one unit moves it by at most the clipping norm C.
+//! - *One noise.* Each coordinate of the sum belongs to one rank ([`Shards`]). That rank adds the
+//!   noise, which is a function of (secret, step, coordinate), updates the weight and sends the new
+//!   weight to all ranks. No other noise is added: N ranks with independent noise would be a
+//!   different mechanism. The assignment of coordinates to ranks does not change any bit. If sums
+//!   stay on the GPUs, every rank has the whole sum, adds this same noise to it and makes the same
+//!   update: the results are bit-identical, and are one release.
+//! - *One ledger.* Rank 0 records the release and syncs the file to disk. All ranks wait for this
+//!   before any of them adds noise and updates its weights.
 //!
 //! A rank that added a unit's gradient a second time would move the sum by 2C, twice what the
-//! ledger says. So before a sum is released the ranks compare what they added with the sample
+//! ledger states. So before a sum is released, the ranks compare what they added with the sample
 //! ([`Tally`](crate::train::Tally)), and release nothing if an example was added twice or left out.
 //!
-//! Sums before noise are private data, and travel between the ranks as they are: the network
-//! between them has to be trusted as much as the machines.
+//! Sums before noise are private data, and travel between the ranks unencrypted: the network
+//! between them must be trusted as much as the machines.
 //!
 //! # Order
 //!
 //! A backend has one primitive, [`Collective::exchange`]. Everything else is built on it here, so
-//! that sums are added in the order of the ranks with every backend: the same number of ranks gives
-//! the same bits. Sums that stay on the GPUs ([`Gpus`]) are added in this order too. A step that is
-//! repeated after a crash has the same noise, and so must have the same sum: a run may be resumed
-//! with another backend, on other machines of the same kind, and releases nothing twice.
+//! that sums are added in rank order with every backend: results are bit-identical for a given
+//! number of ranks. Sums that stay on the GPUs ([`Gpus`]) are added in this order too. A step that
+//! is repeated after a crash has the same noise, so it must also have the same sum: a run may be
+//! resumed with another backend, or on other machines of the same kind, without releasing anything
+//! twice.
 
 mod divide;
 mod error;
@@ -54,9 +55,9 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The processes of one run. All of them call the same methods in the same order.
+/// The processes of one run. All of them must call the same methods in the same order.
 pub trait Collective: Debug + Send + Sync {
-    /// Index of this process, from 0. Rank 0 writes the run folder.
+    /// Index of this process, starting at 0. Rank 0 writes the run folder.
     fn rank(&self) -> usize;
 
     /// Number of processes.
@@ -65,35 +66,35 @@ pub trait Collective: Debug + Send + Sync {
     /// Sends `outgoing[r]` to each rank r, and returns what each rank has sent to this one.
     fn exchange(&self, outgoing: &[&[u8]]) -> Result<Vec<Vec<u8>>>;
 
-    /// Gives rank 0's secret to all ranks, in a way that nobody else can read.
+    /// Sends rank 0's secret to all ranks, such that nobody else can read it.
     fn share_secret(&self, secret: [u8; 32]) -> Result<[u8; 32]>;
 
-    /// Fails if another rank is known to have ended: asked now and then between collectives.
+    /// Fails if another rank is known to have ended. Called occasionally between collectives.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Tells the other ranks why this one ends.
+    /// Notifies the other ranks why this rank ends.
     fn abort(&self, _why: &Error) {}
 
-    /// Says that this rank has nothing more to exchange.
+    /// Notifies the other ranks that this rank has nothing more to exchange.
     fn leave(&self) {}
 
-    /// Bytes that this rank has sent to others.
+    /// Number of bytes that this rank has sent to others.
     fn bytes_sent(&self) -> u64 {
         0
     }
 }
 
-/// The run's processes: a handle that is shared within one of them.
+/// A shared handle to the processes of a run.
 #[derive(Clone, Debug)]
 pub struct Ranks {
     control: Arc<dyn Collective>,
-    /// Their GPUs, where sums stay on them.
+    /// The GPUs of the ranks, if sums stay on them.
     gpus: Option<Arc<Gpus>>,
 }
 
-/// A run of one process, which exchanges nothing.
+/// A run in a single process, which exchanges nothing.
 #[derive(Debug)]
 struct Alone;
 
@@ -130,7 +131,7 @@ impl Deref for Ranks {
 }
 
 impl Ranks {
-    /// A run of one process.
+    /// A run in a single process.
     pub fn alone() -> Self {
         Self::of(Alone)
     }
@@ -140,7 +141,7 @@ impl Ranks {
         Self { control: Arc::new(backend), gpus: None }
     }
 
-    /// Their GPUs, where NCCL connects them.
+    /// The GPUs of the ranks, if NCCL connects them.
     pub fn gpus(&self) -> Option<&Gpus> {
         self.gpus.as_deref()
     }
@@ -153,7 +154,7 @@ impl Ranks {
         self.gpus = Some(Arc::new(gpus));
     }
 
-    /// Whether there is one process only.
+    /// Whether there is only one process.
     pub fn are_one(&self) -> bool {
         self.size() == 1
     }
@@ -163,7 +164,7 @@ impl Ranks {
         self.rank() == 0
     }
 
-    /// Waits until all ranks have come here.
+    /// Waits until all ranks have reached this call.
     pub fn barrier(&self) -> Result<()> {
         if self.are_one() {
             return Ok(());
@@ -171,12 +172,12 @@ impl Ranks {
         self.exchange(&vec![[].as_slice(); self.size()]).map(|_| ())
     }
 
-    /// What each rank has given.
+    /// The bytes given by each rank.
     pub fn all_gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.exchange(&vec![own; self.size()])
     }
 
-    /// What rank 0 has given; that of others is ignored.
+    /// The bytes given by rank 0; those of other ranks are ignored.
     pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         if self.are_one() {
             return Ok(bytes);

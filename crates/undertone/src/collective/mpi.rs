@@ -1,4 +1,4 @@
-//! Ranks that mpirun, or a cluster's scheduler with MPI, has started.
+//! Ranks started by mpirun, or by a cluster's scheduler with MPI support.
 
 use super::{Collective, Error, Result};
 use mpi::Threading;
@@ -10,15 +10,15 @@ use mpi::traits::{Communicator, CommunicatorCollectives};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most bytes of one call: MPI counts them in 32 bits.
+/// Maximum number of bytes per call: MPI counts them in 32 bits.
 const MOST: usize = 1 << 28;
 
-/// The ranks of MPI's world.
+/// The ranks of the MPI world.
 pub struct Mpi {
     rank: usize,
     size: usize,
     sent: AtomicU64,
-    /// Ends MPI when it is dropped.
+    /// Finalizes MPI when dropped.
     _universe: Mutex<Universe>,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Mpi {
 }
 
 impl Mpi {
-    /// Joins the ranks that were started together. Once in a process.
+    /// Joins the ranks that were started together. Can be called once per process.
     pub fn join() -> Result<Self> {
         let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else {
             return Err(Error::System("MPI has been used by this process already".to_owned()));
@@ -40,12 +40,12 @@ impl Mpi {
     }
 }
 
-/// The part of each rank's bytes that one round exchanges.
+/// The part of each rank's bytes that is exchanged in one round.
 fn part(length: usize, round: usize, most: usize) -> std::ops::Range<usize> {
     (round * most).min(length)..((round + 1) * most).min(length)
 }
 
-/// Offsets of parts that lie end to end.
+/// Offsets of concatenated parts.
 fn offsets(lengths: &[i32]) -> Vec<i32> {
     let add = |next: &mut i32, length: &i32| {
         let offset = *next;
@@ -84,7 +84,7 @@ impl Collective for Mpi {
                 .map(|&length| part(length as usize, round, most).len() as i32)
                 .collect();
             let (from, to) = (offsets(&counts), offsets(&expected));
-            // One byte more: the address of an empty vector is what MPI calls MPI_IN_PLACE.
+            // One extra byte, since the address of an empty vector is what MPI calls MPI_IN_PLACE.
             let mut all = pieces.concat();
             all.push(0);
             let mut found = vec![0_u8; expected.iter().sum::<i32>() as usize + 1];
@@ -100,7 +100,7 @@ impl Collective for Mpi {
         Ok(received)
     }
 
-    /// As anything else that MPI carries: its network is the cluster's own.
+    /// Sent like any other message: MPI uses the cluster's own network.
     fn share_secret(&self, secret: [u8; 32]) -> Result<[u8; 32]> {
         let own: &[u8] = if self.rank == 0 { &secret } else { &[] };
         let received = self.exchange(&vec![own; self.size])?;

@@ -1,10 +1,10 @@
-//! Sums over the ranks, added in the order of the ranks whatever carries them.
+//! Sums over the ranks, added in rank order with every backend.
 
 use super::{Error, Ranks, Result};
 
 impl Ranks {
-    /// The sum over all ranks of this rank's part of the values, which are as many parts of equal
-    /// length as there are ranks. It sends and receives (N − 1)/N times the values.
+    /// The sum over all ranks of this rank's part of the values, which consist of one part of equal
+    /// length per rank. Each rank sends and receives (N − 1)/N times the values.
     pub fn reduce_scatter(&self, values: &[f32]) -> Result<Vec<f32>> {
         if self.are_one() {
             return Ok(values.to_vec());
@@ -24,8 +24,8 @@ impl Ranks {
         Ok(sum)
     }
 
-    /// The values of all ranks, which give equally many, end to end. It sends and receives N − 1
-    /// times the values.
+    /// The concatenated values of all ranks, which must have equal lengths. Each rank sends and
+    /// receives N − 1 times the values.
     pub fn all_gather_f32(&self, own: &[f32]) -> Result<Vec<f32>> {
         if self.are_one() {
             return Ok(own.to_vec());
@@ -40,8 +40,8 @@ impl Ranks {
 
     /// Replaces the values by their sum over all ranks.
     ///
-    /// Each rank adds up one part and sends it to all: it sends and receives 2 (N − 1)/N times the
-    /// values, the least that is possible.
+    /// Each rank adds up one part and sends it to all ranks: it sends and receives 2 (N − 1)/N
+    /// times the values, which is the minimum possible.
     pub fn all_reduce(&self, values: &mut [f32]) -> Result<()> {
         if self.are_one() {
             return Ok(());
@@ -54,7 +54,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// What each rank has given, on rank 0; others get nothing.
+    /// The bytes given by each rank, on rank 0; other ranks get nothing.
     pub fn gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut outgoing: Vec<&[u8]> = vec![&[]; self.size()];
         outgoing[0] = own;

@@ -1,31 +1,31 @@
-//! How the coordinates of the trainable parameters are divided among ranks (ZeRO).
+//! Partitioning of the coordinates of the trainable parameters among ranks (ZeRO).
 //!
-//! All coordinates in one row are cut into *buckets* of about 25 MiB, and each bucket into a part
-//! for each rank. A rank has the optimiser's state of its parts alone; it adds up these parts of
-//! the clipped sum, adds their noise and updates their weights. No more than a bucket is under way
-//! at a time. Every coordinate is in exactly one part, so that its noise is added once.
+//! The sequence of all coordinates is cut into *buckets* of about 25 MiB, and each bucket into one
+//! part per rank. A rank holds the optimizer state of its own parts only; it adds up these parts of
+//! the clipped sum, adds their noise and updates their weights. At most one bucket is in flight at
+//! a time. Every coordinate is in exactly one part, so its noise is added once.
 //!
 //! Noise is a function of (secret, step, coordinate) that is computed in blocks, so a parameter is
-//! cut between blocks only; who adds the noise of a coordinate does not change its bits.
+//! cut only between blocks; which rank adds the noise of a coordinate does not change its bits.
 
 use crate::model::{ParameterId, Parameters};
 use crate::noise::NOISE_BLOCK;
 use crate::tensor::{Matrix, Result, Shape};
 use std::ops::Range;
 
-/// Coordinates of a bucket.
+/// Number of coordinates in a bucket.
 const BUCKET: usize = (25 << 20) / size_of::<f32>();
 
-/// Some of the coordinates of one parameter, which lie end to end.
+/// A contiguous range of the coordinates of one parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     pub parameter: ParameterId,
-    /// Indices among the parameter's coordinates; the first is a multiple of [`NOISE_BLOCK`].
+    /// Indices into the parameter's coordinates; the first is a multiple of [`NOISE_BLOCK`].
     pub range: Range<usize>,
 }
 
 impl Slice {
-    /// The shape of its numbers by themselves: kernels divide the work by rows.
+    /// The shape of the slice as a matrix of its own; kernels divide the work by rows.
     pub(crate) fn shape(&self) -> Shape {
         match self.range.len().is_multiple_of(NOISE_BLOCK) {
             true => [self.range.len() / NOISE_BLOCK, NOISE_BLOCK],
@@ -33,36 +33,36 @@ impl Slice {
         }
     }
 
-    /// Its numbers of a whole parameter's, which they share.
+    /// The slice of a whole parameter's values, sharing its memory.
     pub(crate) fn of(&self, whole: &Matrix) -> Result<Matrix> {
         let row = whole.reshape_to_columns(whole.rows() * whole.columns())?;
         row.column_range(self.range.clone())?.reshape_to_columns(self.shape()[1])
     }
 }
 
-/// Which rank has which coordinates of the trainable parameters.
+/// The assignment of the trainable parameters' coordinates to ranks.
 #[derive(Clone, Debug)]
 pub struct Shards {
-    /// Parts of all ranks, bucket after bucket: part i is of rank i mod N.
+    /// Parts of all ranks, bucket by bucket: part i belongs to rank i mod N.
     parts: Vec<Vec<Slice>>,
     rank: usize,
     ranks: usize,
 }
 
 impl Shards {
-    /// Those of one process: every trainable parameter as a whole.
+    /// The shards of a single process: every trainable parameter as a whole.
     pub fn whole(parameters: &Parameters) -> Self {
         let whole = |(parameter, length)| Slice { parameter, range: 0..length };
         let parts = vec![trainable(parameters).into_iter().map(whole).collect()];
         Self { parts, rank: 0, ranks: 1 }
     }
 
-    /// Those of so many ranks, of which this process is one.
+    /// The shards of `ranks` ranks, of which this process is number `rank`.
     pub fn of(parameters: &Parameters, rank: usize, ranks: usize) -> Self {
         Self::in_buckets(parameters, rank, ranks, BUCKET)
     }
 
-    /// As [`Self::of`], with so many coordinates in a bucket at the most.
+    /// Like [`Self::of`], with a given maximum number of coordinates per bucket.
     pub(crate) fn in_buckets(
         parameters: &Parameters,
         rank: usize,
@@ -88,24 +88,24 @@ impl Shards {
         self.parts.iter().skip(rank).step_by(self.ranks).flatten()
     }
 
-    /// For each bucket the part of every rank.
+    /// For each bucket, the part of every rank.
     pub fn buckets(&self) -> impl Iterator<Item = &[Vec<Slice>]> {
         self.parts.chunks(self.ranks)
     }
 }
 
-/// Number of coordinates of a part.
+/// Number of coordinates in a part.
 pub fn part_length(part: &[Slice]) -> usize {
     part.iter().map(|slice| slice.range.len()).sum()
 }
 
-/// The trainable parameters, and how many coordinates each has.
+/// The trainable parameters and their numbers of coordinates.
 fn trainable(parameters: &Parameters) -> Vec<(ParameterId, usize)> {
     let trainable = parameters.iter().filter(|(_, parameter)| parameter.trainable);
     trainable.map(|(id, parameter)| (id, parameter.len())).collect()
 }
 
-/// All coordinates in so many parts of about equal length.
+/// Splits all coordinates into `count` parts of about equal length.
 fn parts(lengths: &[(ParameterId, usize)], count: usize) -> Vec<Vec<Slice>> {
     let all: usize = lengths.iter().map(|(_, length)| length).sum();
     let at = |i: usize| (all as u128 * i as u128 / count as u128) as usize;
@@ -113,8 +113,8 @@ fn parts(lengths: &[(ParameterId, usize)], count: usize) -> Vec<Vec<Slice>> {
     cuts.windows(2).map(|ends| between(lengths, ends[0], ends[1])).collect()
 }
 
-/// The last place at or before a coordinate where a parameter may be cut: which parameter, and how
-/// many of its coordinates come before.
+/// The last position at or before a coordinate where a parameter may be cut: the parameter, and the
+/// number of its coordinates before the cut.
 fn cut(lengths: &[(ParameterId, usize)], coordinate: usize) -> (usize, usize) {
     let mut left = coordinate;
     for (i, (_, length)) in lengths.iter().enumerate() {
@@ -126,7 +126,7 @@ fn cut(lengths: &[(ParameterId, usize)], coordinate: usize) -> (usize, usize) {
     (lengths.len(), 0)
 }
 
-/// The coordinates from one cut to another.
+/// The coordinates between two cuts.
 fn between(
     lengths: &[(ParameterId, usize)],
     from: (usize, usize),
@@ -161,8 +161,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each coordinate is in one rank's shard, which is where its noise is added; shards are
-        /// cut where noise may begin, and are equally large up to one such cut for each bucket.
+        /// Each coordinate is in exactly one rank's shard, where its noise is added. Shards are cut
+        /// where a noise block may begin, and have equal sizes up to one such block per bucket.
         #[test]
         fn shards_are_a_partition_in_equal_parts(
             shapes in prop::collection::vec((1_usize..70, 1_usize..50, any::<bool>()), 0..12),
@@ -195,7 +195,8 @@ mod tests {
         }
     }
 
-    /// A rank of a BERT of usual size has its share of the coordinates up to half a percent.
+    /// With a BERT of the usual size, a rank has its share of the coordinates to within half a
+    /// percent.
     #[test]
     fn a_rank_of_bert_has_its_share() {
         let mut lengths = vec![30_522 * 768, 512 * 768, 768];

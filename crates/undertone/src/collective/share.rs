@@ -1,4 +1,4 @@
-//! How a sample is divided among ranks.
+//! Division of a sample among ranks.
 
 use crate::data::Example;
 use std::cmp::Reverse;
@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 /// order. `examples[chosen[p]]` is the example at position p.
 ///
 /// Each position is in exactly one rank's share, and the examples of a privacy unit are in the same
-/// one, so that a unit's gradient is clipped as a whole. Units are given out by decreasing number
-/// of tokens, each to the rank that has the fewest so far: shares differ by at most one unit.
+/// share, so that a unit's gradient is clipped as a whole. Units are assigned by decreasing number
+/// of tokens, each to the rank that has the fewest tokens so far: shares differ by at most one
+/// unit.
 pub fn share_of_rank(
     chosen: &[usize],
     examples: &[Example],
@@ -26,7 +27,7 @@ pub fn share_of_rank(
         positions.push(position);
     }
     let mut units: Vec<(usize, Vec<usize>)> = units.into_values().collect();
-    // Stable: units of equal length stay in the order of their numbers.
+    // The sort is stable: units of equal length stay in index order.
     units.sort_by_key(|(tokens, _)| Reverse(*tokens));
     let mut loads = vec![0; ranks];
     let mut share = Vec::new();
@@ -91,7 +92,7 @@ mod tests {
             }
             let largest = largest.values().copied().max().unwrap_or(0);
             let apart = loads.iter().max().unwrap() - loads.iter().min().unwrap();
-            // Units without tokens are given out as if they had one.
+            // Units without tokens are assigned as if they had one token.
             prop_assert!(apart <= largest + shapes.len(), "{:?}", loads);
         }
     }

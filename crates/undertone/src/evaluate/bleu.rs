@@ -1,5 +1,5 @@
-//! Corpus BLEU-4 of generated texts against one reference each, as sacreBLEU computes it by
-//! default: case-sensitive, tokens of mteval-v13a, exponential smoothing.
+//! Corpus BLEU-4 of generated texts with one reference each, as computed by sacreBLEU with its
+//! default settings: case-sensitive, mteval-v13a tokens, exponential smoothing.
 //!
 //! ```text
 //! p_n  = Σ_texts (n-grams of the text that are in its reference, each at most as often as there)
@@ -8,17 +8,17 @@
 //! BLEU = 100 · BP · (p_1 p_2 p_3 p_4)^(1/4)
 //! ```
 //!
-//! The k-th of the orders with no n-gram in common counts as half to the power of k of an n-gram.
-//! BLEU is 0 if no word is in common, or if no text has four words.
+//! The k-th of the orders without a common n-gram counts as 2⁻ᵏ of an n-gram. BLEU is 0 if no word
+//! is in common, or if no text has four words.
 
 use std::collections::HashMap;
 
 const ORDERS: usize = 4;
 
-/// Counts over texts, of which corpus BLEU is a function.
+/// Counts over texts that determine corpus BLEU.
 #[derive(Clone, Debug, Default)]
 pub struct Bleu {
-    /// N-grams in common, and n-grams of the texts, by order.
+    /// Number of common n-grams and of all n-grams of the texts, by order.
     common: [u64; ORDERS],
     all: [u64; ORDERS],
     /// Number of tokens.
@@ -73,9 +73,9 @@ fn counts(tokens: &[String], order: usize) -> HashMap<&[String], u64> {
     counts
 }
 
-/// The tokens of mteval-v13a. Four passes set characters apart by spaces: ASCII symbols other than
-/// `' , - .`; a full stop or comma behind what is not a digit; one before what is not a digit; and
-/// a hyphen behind a digit.
+/// The tokens of mteval-v13a. Four passes separate characters by spaces: ASCII symbols other than
+/// `' , - .`; a period or comma after a non-digit; a period or comma before a non-digit; and a
+/// hyphen after a digit.
 fn tokens(text: &str) -> Vec<String> {
     let text = text.replace("<skipped>", "").replace("-\n", "").replace('\n', " ");
     let mut text = text;
@@ -100,7 +100,7 @@ fn tokens(text: &str) -> Vec<String> {
     apart.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Replaces pairs of neighbouring characters from the left, none of which overlap.
+/// Replaces non-overlapping pairs of adjacent characters, from left to right.
 fn in_pairs(text: &[char], replace: impl Fn(char, char) -> Option<[char; 4]>) -> Vec<char> {
     let (mut replaced, mut at) = (Vec::with_capacity(text.len()), 0);
     while at < text.len() {
@@ -134,7 +134,8 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// By hand: 6 of 6 words, 3 of 5 pairs, 1 of 4 triples, 0 of 3 fours (a half of one).
+    /// By hand: 6 of 6 words, 3 of 5 bigrams, 1 of 4 trigrams, 0 of 3 four-grams (counted as half
+    /// of one).
     #[test]
     fn a_score_computed_by_hand() {
         let found = score("the cat sat on a mat", "the cat sat a mat on");

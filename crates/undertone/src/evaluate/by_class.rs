@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-/// Metrics of one class. A ratio without denominator is 0.
+/// Metrics of one class. A ratio with denominator 0 is 0.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OfClass {
     /// Name of the class.
     pub label: String,
     /// Number of examples with this label.
     pub examples: u64,
-    /// Share of the examples that are predicted to be of the class which are.
+    /// Fraction of the examples predicted to be in the class that are in the class.
     pub precision: f64,
-    /// Share of the examples of the class that are predicted to be.
+    /// Fraction of the examples in the class that are predicted to be in the class.
     pub recall: f64,
     /// Harmonic mean of precision and recall.
     pub f1: f64,

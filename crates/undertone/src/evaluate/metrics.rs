@@ -16,7 +16,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For a task head of this kind with `classes` classes.
+    /// Creates a meter for this kind of task head with `classes` classes.
     pub fn new(task_head: TaskHead, classes: usize) -> Self {
         let confusion = if task_head == TaskHead::SequenceClassification {
             vec![vec![0; classes]; classes]
@@ -68,7 +68,7 @@ impl Meter {
     }
 }
 
-/// The index of the largest logit, the first if several are.
+/// The index of the largest logit; the first one in case of a tie.
 pub fn likeliest(logits: &[f32]) -> usize {
     let mut best = 0;
     for (i, logit) in logits.iter().enumerate() {

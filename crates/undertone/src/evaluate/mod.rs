@@ -1,9 +1,10 @@
-//! Evaluation of a model on a dataset: accuracy, F1, ROC AUC, loss, perplexity; BLEU and ROUGE-L of
-//! generated texts.
+//! Evaluation of a model on a dataset: accuracy, F1, ROC AUC, loss and perplexity; BLEU and ROUGE-L
+//! of generated texts.
 
 mod bleu;
 mod by_class;
 mod metrics;
+mod on_file;
 mod on_ranks;
 mod ranking;
 mod rouge;
@@ -11,18 +12,18 @@ mod rouge;
 pub use bleu::Bleu;
 pub use by_class::{OfClass, by_class};
 pub use metrics::{Meter, likeliest};
+pub use on_file::{FileMetrics, FileToEvaluate, evaluate_file};
 pub use on_ranks::predict_on_ranks;
 pub use ranking::Ranking;
 pub use rouge::RougeL;
 pub use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 
 use crate::data::{Batch, Example, pieces};
-use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::Perturb;
 use crate::model::{Error, Model, Result, TaskHead};
 use crate::tensor;
 
-/// Size of a forward pass; changes nothing but time and memory.
+/// Size of a forward pass; it only affects time and memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Maximum sequences per pass.
@@ -42,7 +43,7 @@ impl Default for Limits {
 pub struct Prediction {
     /// Mean loss over the example's predictions; `None` if it has no target.
     pub loss: Option<f32>,
-    /// Number of predictions that the loss is a mean of.
+    /// Number of predictions over which the loss is averaged.
     pub predictions: usize,
     /// Logits of the classes, or of the token after the last one.
     pub logits: Vec<f32>,
@@ -62,29 +63,8 @@ impl Prediction {
     }
 }
 
-/// Predictions of a classifier on embeddings perturbed under local DP; `first` is the noise index
-/// of the first example.
-pub fn predict_perturbed(
-    model: &Model,
-    examples: &[Example],
-    limits: Limits,
-    noise: &EmbeddingNoise,
-    first: u64,
-) -> Result<Vec<Prediction>> {
-    let found = in_batches(
-        examples,
-        limits,
-        |_| true,
-        |piece, batch| {
-            let indices: Vec<u64> = piece.iter().map(|&i| first + i as u64).collect();
-            classify(model, batch, Some(&noise.of(&indices, noise.last_epoch())))
-        },
-    )?;
-    Ok(found.into_iter().flatten().collect())
-}
-
-/// Predictions for each example, in order. For language models `want_logits` takes a vector of the
-/// size of the vocabulary per example.
+/// Predictions for each example, in order. For language models, `want_logits` requires a vector of
+/// vocabulary size per example.
 pub fn predict(
     model: &Model,
     examples: &[Example],
@@ -104,8 +84,8 @@ fn predict_batch(model: &Model, batch: &Batch, want_logits: bool) -> Result<Vec<
     })
 }
 
-/// The predictions of the examples in some of the batches, by the batches' numbers.
-fn in_batches(
+/// The predictions for the examples in some of the batches, selected by batch index.
+pub(crate) fn in_batches(
     examples: &[Example],
     limits: Limits,
     is_wanted: impl Fn(usize) -> bool,
@@ -133,7 +113,11 @@ fn rows(values: &[f32], columns: usize) -> impl Iterator<Item = Vec<f32>> {
     values.chunks_exact(columns.max(1)).map(<[f32]>::to_vec)
 }
 
-fn classify(model: &Model, batch: &Batch, noise: Option<&dyn Perturb>) -> Result<Vec<Prediction>> {
+pub(crate) fn classify(
+    model: &Model,
+    batch: &Batch,
+    noise: Option<&dyn Perturb>,
+) -> Result<Vec<Prediction>> {
     let logits = model.noisy_logits(batch, None, noise)?;
     let targets: Vec<Option<u32>> = batch
         .targets
@@ -144,7 +128,7 @@ fn classify(model: &Model, batch: &Batch, noise: Option<&dyn Perturb>) -> Result
             },
         )
         .collect();
-    // A class that the head does not have is the caller's mistake.
+    // A class that the head does not have is a mistake of the caller.
     if let Some(class) = targets.iter().flatten().find(|&&class| class as usize >= logits.columns())
     {
         return Err(Error::Request(format!(

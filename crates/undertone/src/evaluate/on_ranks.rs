@@ -1,4 +1,4 @@
-//! Predictions that ranks divide among themselves.
+//! Predictions divided among ranks.
 
 use super::{Limits, Prediction, in_batches, predict_batch};
 use crate::collective::{self, Ranks};
@@ -8,7 +8,7 @@ use crate::model::Model;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A prediction as it is carried: floats by their bits, which JSON keeps.
+/// A prediction in transferable form: floats are stored as bits, which JSON preserves.
 #[derive(Serialize, Deserialize)]
 struct Carried {
     /// Index of the example.
@@ -18,16 +18,16 @@ struct Carried {
     logits: Vec<u32>,
 }
 
-/// What a rank has predicted, and a hash of all examples that it was given.
+/// A rank's predictions, and a hash of all examples that it was given.
 #[derive(Serialize, Deserialize)]
 struct Part {
     examples: [u8; 32],
     found: Vec<Carried>,
 }
 
-/// As [`predict`](super::predict): each rank computes some of the batches, the same ones as one
-/// process, so that on the same kind of machine every prediction has the same bits. All ranks have
-/// all predictions.
+/// Like [`predict`](super::predict), but each rank computes some of the batches. The batches are
+/// the same as in a single process, so on the same kind of machine every prediction is
+/// bit-identical. All ranks get all predictions.
 pub fn predict_on_ranks(
     ranks: &Ranks,
     model: &Model,
@@ -56,7 +56,7 @@ pub fn predict_on_ranks(
         let part: Part = serde_json::from_slice(bytes).map_err(damaged)?;
         if part.examples != own.examples {
             return Err(collective::Error::Refused(format!(
-                "rank {rank} has other rows than rank {}: start all ranks with the same files",
+                "rank {rank} has different rows than rank {}: start all ranks with the same files",
                 ranks.rank()
             ))
             .into());

@@ -1,10 +1,10 @@
 //! ROC AUC of a classifier: the probability that an example of a class is ranked above one of
-//! another class, where equal ranks count half.
+//! another class, where ties count half.
 
 use super::Prediction;
 use crate::data::{Example, Target};
 
-/// Accumulates log-probabilities of the classes over labelled examples.
+/// Accumulates log-probabilities of the classes over labeled examples.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     labels: Vec<u32>,
@@ -13,7 +13,7 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// Adds an example; one without a label is left out.
+    /// Adds an example; one without a label is skipped.
     pub fn add(&mut self, example: &Example, prediction: &Prediction) {
         if let Target::Class(label) = example.target {
             self.labels.push(label);
@@ -21,9 +21,9 @@ impl Ranking {
         }
     }
 
-    /// Of two classes, the area for class 1; of more, the mean over classes, each against all
-    /// others (macro one-vs-rest). Classes that no example has, or every one, are left out; none if
-    /// there is no other.
+    /// With two classes, the area for class 1; with more, the mean over classes, each against all
+    /// others (macro one-vs-rest). Classes that no example has, or every example has, are left out;
+    /// `None` if no class remains.
     pub fn auc(&self) -> Option<f64> {
         let classes = self.scores.first()?.len();
         let first = usize::from(classes == 2);
@@ -31,7 +31,7 @@ impl Ranking {
         (!areas.is_empty()).then(|| areas.iter().sum::<f64>() / areas.len() as f64)
     }
 
-    /// The Mann–Whitney statistic of a class against the others, over its maximum.
+    /// The Mann–Whitney statistic of a class against the others, divided by its maximum.
     fn area(&self, class: usize) -> Option<f64> {
         let is_of = |i: &&usize| self.labels[**i] as usize == class;
         let mut order: Vec<usize> = (0..self.labels.len()).collect();
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn areas_by_hand() {
-        // Of the four pairs, class 1 wins two and draws one.
+        // Of the four pairs, class 1 wins two and ties one.
         let rows: [(u32, &[f32]); 4] =
             [(1, &[0.0, 2.0]), (1, &[0.0, 0.0]), (0, &[0.0, 0.0]), (0, &[0.0, 1.0])];
         assert_eq!(auc(&rows), Some(2.5 / 4.0));

@@ -1,5 +1,5 @@
 //! ROUGE-L of generated texts, as the package rouge_score computes `rougeL` without stemming: the
-//! F1 score of the longest common subsequence of words, mean over texts.
+//! F1 score of the longest common subsequence of words, averaged over texts.
 
 /// Accumulates ROUGE-L over texts.
 #[derive(Clone, Debug, Default)]
@@ -21,14 +21,15 @@ impl RougeL {
     }
 }
 
-/// Runs of ASCII letters and digits, in lower case.
+/// Runs of ASCII letters and digits, in lowercase.
 fn words(text: &str) -> Vec<String> {
     let text = text.to_lowercase();
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_owned).collect()
 }
 
-/// With l words in common, in order: precision l/m, recall l/n, and their harmonic mean 2l/(m+n).
+/// With a common subsequence of l words: precision l/m, recall l/n, and their harmonic mean
+/// 2l/(m+n).
 fn f1(text: &[String], reference: &[String]) -> f64 {
     let total = text.len() + reference.len();
     if total == 0 { 0.0 } else { 2.0 * common(text, reference) as f64 / total as f64 }
@@ -52,7 +53,7 @@ fn common(one: &[String], other: &[String]) -> usize {
 mod tests {
     use super::*;
 
-    /// By hand: "the cat … mat" of five and of six words.
+    /// By hand: "the cat … mat" with five and six words.
     #[test]
     fn a_score_computed_by_hand() {
         let mut rouge = RougeL::default();

@@ -8,8 +8,8 @@ use crate::model::{self, Gradients, ParameterId, Parameters};
 use crate::tensor::{self, Matrix};
 
 impl ClippedSum {
-    /// Replaces each rank's sum by the sum over all ranks, added in the order of the ranks. Every
-    /// rank has the same bits afterwards.
+    /// Replaces each rank's sum by the sum over all ranks, added in rank order. Afterwards, the
+    /// sums are bit-identical on all ranks.
     pub fn all_reduce(&mut self, ranks: &Ranks, parameters: &Parameters) -> Result<()> {
         if ranks.are_one() && ranks.gpus().is_none() {
             return Ok(());
@@ -18,9 +18,9 @@ impl ClippedSum {
         self.all_reduce_beside(ranks, parameters)
     }
 
-    /// As [`Self::all_reduce`], for what is beside the clipped gradients alone: how many units were
-    /// clipped, and the gradients that are not. The clipped gradients are then to be
-    /// [scattered](Self::reduce_scatter).
+    /// Like [`Self::all_reduce`], but only for what accompanies the clipped gradients: the clipping
+    /// statistics and the unclipped gradients. The clipped gradients themselves must then be
+    /// [reduce-scattered](Self::reduce_scatter).
     pub fn all_reduce_beside(&mut self, ranks: &Ranks, parameters: &Parameters) -> Result<()> {
         if ranks.are_one() {
             return Ok(());
@@ -38,8 +38,8 @@ impl ClippedSum {
     }
 }
 
-/// Adds up gradients. A rank without examples has none; a parameter that has none on any rank is
-/// not connected to the loss, and stays without.
+/// Sums gradients over all ranks. A rank without examples has none; a parameter without a gradient
+/// on any rank is not connected to the loss and stays without one.
 fn all_reduce(gradients: &mut Gradients, ranks: &Ranks, parameters: &Parameters) -> Result<()> {
     let trainable: Vec<ParameterId> =
         parameters.iter().filter(|(_, p)| p.trainable).map(|(id, _)| id).collect();

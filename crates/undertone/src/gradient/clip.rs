@@ -1,19 +1,19 @@
-//! Gradient clipping: from the per-example norms to the clipping factors.
+//! Gradient clipping: computes clipping factors from per-example norms.
 
 use super::groups::ClippingGroups;
 use crate::model::Parameters;
 use undertone_run::Clip;
 
-/// γ of automatic clipping: gradients of norm well below γ keep their relative norms.
+/// γ of automatic clipping: gradients whose norm is well below γ keep their relative norms.
 const STABILISER: f64 = 0.01;
 
-/// 2⁻⁵⁰: a unit with a smaller clipping factor counts as zeros.
+/// 2⁻⁵⁰: a unit with a smaller clipping factor is treated as zero.
 ///
 /// The clipped sum multiplies rows of f32 by the factor c. Products that become subnormal are off
-/// by up to 2⁻¹²⁶ where they are flushed to zero, which moves the clipped gradient by at most 2⁻¹²⁶
-/// √p Σ_t α_t. The [bound of the norm](crate::tensor::unit_norms) exceeds the norm by at least
-/// 2⁻²¹ Σ_t α′_t ε′_t ≥ 2⁻⁷¹ √p Σ_t α_t, of which c keeps 2⁻¹²¹ √p Σ_t α_t. With two masks, no
-/// coordinate of one group overflows while the other's is formed.
+/// by up to 2⁻¹²⁶ if they are flushed to zero, which moves the clipped gradient by at most 2⁻¹²⁶ √p
+/// Σ_t α_t. The [bound on the norm](crate::tensor::unit_norms) exceeds the norm by at least 2⁻²¹
+/// Σ_t α′_t ε′_t ≥ 2⁻⁷¹ √p Σ_t α_t, of which c preserves 2⁻¹²¹ √p Σ_t α_t. With two masks, no
+/// coordinate of one group overflows while that of the other group is formed.
 const SMALLEST_FACTOR: f64 = 1.0 / (1_u64 << 50) as f64;
 
 /// Clipping statistics of one or more batches.
@@ -21,11 +21,12 @@ const SMALLEST_FACTOR: f64 = 1.0 / (1_u64 << 50) as f64;
 pub struct Clipped {
     /// Number of privacy units.
     pub units: usize,
-    /// Units whose gradient was clipped, that is, had a factor below 1.
+    /// Units whose gradient was clipped, that is, whose factor was below 1.
     pub clipped: usize,
-    /// Units whose gradient was not finite, or 2⁵⁰ times the bound, and counted as zeros.
+    /// Units whose gradient was not finite, or more than 2⁵⁰ times the bound, and was treated as
+    /// zero.
     pub not_finite: usize,
-    /// Sum over the units of the gradient norm before clipping.
+    /// Sum of the units' gradient norms before clipping.
     pub norms: f64,
 }
 
@@ -38,7 +39,7 @@ impl Clipped {
         self.norms += other.norms;
     }
 
-    /// The statistics as ranks send them to each other.
+    /// Encodes the statistics for exchange between ranks.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Self { units, clipped, not_finite, norms } = self;
         let numbers = [*units as u64, *clipped as u64, *not_finite as u64, norms.to_bits()];
@@ -57,11 +58,13 @@ impl Clipped {
         })
     }
 
-    /// Σ_i (b_i − ½) over the units, where b_i says whether unit i's gradient has a norm within the
-    /// clipping bound. One unit more or less moves it by ½, whatever its gradient is.
+    /// Σ_i (b_i − ½) over the units, where b_i indicates whether the norm of unit i's gradient is
+    /// within the clipping bound. Adding or removing one unit moves this by ½, whatever its
+    /// gradient.
     ///
-    /// Noise is added in f32, which has halves up to 2²³ only: beyond, one unit could move the
-    /// rounded count by 1. So it is clamped to ±2²², which moves no two counts further apart.
+    /// Noise is added in f32, which represents halves only up to 2²³: beyond that, one unit could
+    /// move the rounded count by 1. The count is therefore clamped to ±2²², which never moves two
+    /// counts further apart.
     pub fn centred_count(&self) -> f64 {
         const MOST: f64 = (1 << 22) as f64;
         let within = self.units - self.clipped - self.not_finite;
@@ -74,13 +77,13 @@ pub trait Clipping {
     /// The groups of coordinates that are clipped separately.
     fn groups(&self, parameters: &Parameters) -> ClippingGroups;
 
-    /// The ℓ2 norm that no unit's gradient exceeds after clipping.
+    /// The maximum ℓ2 norm of a unit's gradient after clipping.
     fn bound(&self) -> f64;
 
-    /// The given thresholds, one for each group.
+    /// Wraps the given thresholds, one for each group.
     fn bounds_of(&self, thresholds: Vec<f64>) -> Bounds;
 
-    /// Equal thresholds for `groups` groups, such that the whole norm is at most [`Self::bound`].
+    /// Equal thresholds for `groups` groups, such that the overall norm is at most [`Self::bound`].
     fn bounds(&self, groups: usize) -> Bounds {
         let threshold = self.bound() / (groups.max(1) as f64).sqrt();
         self.bounds_of(vec![threshold; groups])
@@ -99,7 +102,7 @@ impl Clipping for Clip {
         match self {
             Self::Flat(bound) | Self::PerLayer(bound) => *bound,
             Self::Automatic => 1.0,
-            // Of the first step.
+            // The bound of the first step.
             Self::Adaptive(adaptive) => adaptive.initial,
         }
     }
@@ -109,11 +112,11 @@ impl Clipping for Clip {
     }
 }
 
-/// The clipping threshold of each group: the ℓ2 norm that no unit's gradient exceeds in it.
+/// The clipping threshold of each group: the maximum ℓ2 norm of a unit's gradient in that group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bounds {
     thresholds: Vec<f64>,
-    /// Whether every gradient is normalised (automatic clipping), and not only those above the
+    /// Whether every gradient is normalized (automatic clipping), not only those above the
     /// threshold.
     always: bool,
 }
@@ -124,9 +127,9 @@ impl Bounds {
         &self.thresholds
     }
 
-    /// The clipping factor for each group and unit, from the squared per-unit norms
-    /// (`[groups][units]`). A unit gets 0 in all groups if its norm is not finite, or more than 2⁵⁰
-    /// times the threshold in any of them.
+    /// The clipping factor for each group and unit, computed from the squared per-unit norms
+    /// (`[groups][units]`). A unit gets 0 in all groups if its norm is not finite or more than 2⁵⁰
+    /// times the threshold in any group.
     pub fn factors(&self, squared: &[Vec<f64>]) -> (Vec<Vec<f32>>, Clipped) {
         let units = squared.first().map_or(0, Vec::len);
         let mut factors = vec![vec![0.0; units]; squared.len()];
@@ -145,7 +148,7 @@ impl Bounds {
             for ((factors, squared), &bound) in
                 factors.iter_mut().zip(squared).zip(&self.thresholds)
             {
-                // The squared norm of a gradient of zeros can be rounded to below zero.
+                // Rounding can make the squared norm of a zero gradient negative.
                 let norm = squared[unit].max(0.0).sqrt();
                 let factor = match self.always {
                     true => bound / (norm + STABILISER),
@@ -153,7 +156,8 @@ impl Bounds {
                     false => 1.0,
                 };
                 is_clipped |= factor < 1.0;
-                // The next smaller f32, so that factor times norm does not exceed the threshold.
+                // Round down to the next f32, so that factor times norm does not exceed the
+                // threshold.
                 factors[unit] = (factor as f32).next_down().max(0.0);
                 if factor >= 1.0 && !self.always {
                     factors[unit] = 1.0;
@@ -185,7 +189,7 @@ mod tests {
             }
             assert_eq!((clipped.units, clipped.not_finite), (4, 1));
         }
-        // A squared norm rounded to below zero gives a finite, positive factor.
+        // A squared norm that rounding made negative gives a finite, positive factor.
         for clip in [Clip::Flat(0.7), Clip::PerLayer(0.7), Clip::Automatic] {
             let factor = clip.bounds(1).factors(&[vec![-1e-20]]).0[0][0];
             assert!(factor.is_finite() && factor > 0.0, "{clip:?}: {factor}");
@@ -196,7 +200,7 @@ mod tests {
     }
 
     /// Factor times norm is within the bound for every norm of f32 gradients and every clipping
-    /// norm that a run file may have; what is far above it counts as zeros.
+    /// norm that a run file may contain; gradients far above the bound are treated as zero.
     #[test]
     fn factors_are_within_the_bound_at_any_magnitude() {
         for clip in [1e-10, 1e-3, 1.0, 1e10] {
@@ -214,7 +218,7 @@ mod tests {
         }
     }
 
-    /// One unit more moves the released count by ½ up or down: as much as its noise covers.
+    /// Adding a unit moves the released count by ½ up or down, which is what its noise covers.
     #[test]
     fn a_unit_moves_the_centred_count_by_a_half() {
         let bounds = Clip::Flat(0.7).bounds(1);
@@ -230,7 +234,8 @@ mod tests {
         }
     }
 
-    /// In batches of millions of units too, where halves are no longer f32 numbers.
+    /// This also holds for batches of millions of units, where halves are no longer representable
+    /// in f32.
     #[test]
     fn a_unit_moves_the_count_in_f32_by_at_most_a_half() {
         for units in [1 << 10, (1 << 23) - 3, (1 << 24) + 1, (1 << 25) + 7] {

@@ -1,7 +1,10 @@
-//! No unit adds more to the clipped sum than the ledger assumes, whatever finite numbers its
-//! factors hold: from 10⁻⁴⁵ to 3·10³⁸, mixed, and with NaN and infinity among them.
+//! Tests that no unit adds more to the clipped sum than the ledger assumes, whatever values its
+//! factors hold: magnitudes from 10⁻⁴⁵ to 3·10³⁸, mixed, and with NaN and infinity among them.
 
-use super::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups, GhostClipping, UnitRows, Weights};
+use super::{
+    Bounds, Clip, ClippedSum, Clipping, ClippingGroups, GhostClipping, KeepGradients, UnitRows,
+    Weights,
+};
 use crate::data::{Batch, Example};
 use crate::model::{Factor, Origin, Parameter, ParameterId, Parameters, Receiver};
 use crate::tensor::{CpuLevel, Device, Matrix};
@@ -24,8 +27,8 @@ impl Draw {
         least + (most - least) * (self.below(1 << 30) as f64 / (1_u64 << 30) as f64)
     }
 
-    /// A matrix whose numbers have similar magnitudes, of one sign or of both, or each a magnitude
-    /// of its own; sometimes with one number that is not finite.
+    /// A matrix whose values have similar magnitudes, with one sign or both, or unrelated
+    /// magnitudes; sometimes with one non-finite value.
     fn matrix(&mut self, rows: usize, columns: usize) -> Vec<f32> {
         const CENTERS: [f64; 11] =
             [-44.0, -38.0, -30.0, -23.0, -20.0, -8.0, 0.0, 8.0, 17.0, 25.0, 37.0];
@@ -51,7 +54,8 @@ const TABLE: ParameterId = ParameterId(1);
 const BIAS: ParameterId = ParameterId(2);
 const SCALE: ParameterId = ParameterId(3);
 
-/// A linear layer of `inputs` and `outputs`, a tied table of ten rows, a bias and a norm's weight.
+/// A linear layer with `inputs` and `outputs`, a tied embedding table of ten rows, a bias and a
+/// norm's weight.
 fn parameters(inputs: usize, outputs: usize) -> Parameters {
     let mut parameters = Parameters::default();
     for (name, rows, columns) in [
@@ -71,7 +75,8 @@ fn parameters(inputs: usize, outputs: usize) -> Parameters {
     parameters
 }
 
-/// What a unit of some tokens sends through the backward pass; the table and the bias come twice.
+/// The factors that a unit with `tokens` tokens sends through the backward pass; the table and the
+/// bias appear twice.
 fn factors(draw: &mut Draw, tokens: usize, inputs: usize, outputs: usize) -> Vec<Factor> {
     let mut matrix =
         |columns: usize| Matrix::from_vec(tokens, columns, draw.matrix(tokens, columns));
@@ -99,7 +104,7 @@ fn factors(draw: &mut Draw, tokens: usize, inputs: usize, outputs: usize) -> Vec
     ]
 }
 
-/// Clipping groups, their bounds, and for each parameter the group and the weight of coordinates.
+/// Clipping groups, their bounds, and the group and weight of each parameter's coordinates.
 struct Way {
     name: &'static str,
     groups: ClippingGroups,
@@ -162,11 +167,26 @@ fn ways(parameters: &Parameters, clip: f64) -> Vec<Way> {
     ]
 }
 
-/// Clips one unit, and checks the exact norm of what it adds in each group.
+/// Clips one unit, with kept gradients and by book-keeping.
 fn check(what: &str, way: &Way, parameters: &Parameters, factors: &[Factor], device: &Device) {
+    for keep in [KeepGradients::All, KeepGradients::Vectors] {
+        let what = format!("{what}, {keep:?} kept");
+        check_kept(&what, way, parameters, factors, device, keep);
+    }
+}
+
+/// Clips one unit and checks the exact norm of its contribution to each group.
+fn check_kept(
+    what: &str,
+    way: &Way,
+    parameters: &Parameters,
+    factors: &[Factor],
+    device: &Device,
+    keep: KeepGradients,
+) {
     let tokens = factors[0].rows();
     let batch = Batch::pack(&[Example { tokens: vec![1; tokens], ..Example::default() }]);
-    let mut clipping = GhostClipping::new(UnitRows::of(&batch), &way.groups);
+    let mut clipping = GhostClipping::new(UnitRows::of(&batch), &way.groups).keeping(keep);
     for factor in factors {
         clipping.receive(on_device(factor, device)).unwrap();
     }
@@ -200,7 +220,7 @@ fn on_device(factor: &Factor, device: &Device) -> Factor {
     factor
 }
 
-/// Calls a function with each device, with the CPU at every level of instructions that it has.
+/// Calls a function on each device, and on the CPU at every supported instruction set level.
 fn on_each_device(body: impl Fn(&Device) + Sync) {
     CpuLevel::each(|_| body(&Device::Cpu));
     if std::env::var("UNDERTONE_TEST_DEVICE").as_deref() == Ok("cuda") {
@@ -208,8 +228,8 @@ fn on_each_device(body: impl Fn(&Device) + Sync) {
     }
 }
 
-/// Shapes that take every way to a norm: Gram matrices in registers and written down, and formed
-/// gradients.
+/// Shapes that cover every way of computing a norm: Gram matrices in registers, Gram matrices in
+/// memory, and formed gradients.
 const SHAPES: [[usize; 3]; 5] =
     [[1, 40, 30], [5, 60, 70], [14, 200, 90], [40, 20, 9], [30, 130, 90]];
 
@@ -229,8 +249,9 @@ fn no_unit_adds_more_than_its_bound_at_any_magnitude() {
     });
 }
 
-/// Inputs whose squares are 0 in f32, and output gradients whose squares barely fit: the norm of
-/// the gradient is hundreds of times the bound, and all Gram matrices of the inputs are zero.
+/// Inputs whose squares underflow to 0 in f32, and output gradients whose squares barely fit: the
+/// norm of the gradient is hundreds of times the bound, and all Gram matrices of the inputs are
+/// zero.
 #[test]
 fn squares_that_underflow_do_not_hide_a_gradient() {
     on_each_device(|device| {
@@ -253,7 +274,8 @@ fn squares_that_underflow_do_not_hide_a_gradient() {
     });
 }
 
-/// Two uses of a bias that cancel, each with a square beside which all other norms are lost.
+/// Two uses of a bias that cancel, each with a square so large that all other norms are lost in
+/// rounding next to it.
 #[test]
 fn uses_that_cancel_do_not_hide_other_gradients() {
     on_each_device(|device| {

@@ -1,8 +1,9 @@
-//! Ghost clipping with book-keeping: keeps the factors of one backward pass and adds up each unit's
-//! squared gradient norm in each clipping group.
+//! Ghost clipping with book-keeping: keeps the factors of one backward pass and accumulates each
+//! unit's squared gradient norm in each clipping group.
 
 use super::clip::{Bounds, Clipped};
-use super::groups::{ClippingGroups, ParameterGroups, Part};
+use super::groups::{ClippingGroups, ParameterGroups};
+use super::kept_gradients::{Holding, KeepGradients, KeptGradients};
 use super::second_pass::{ClippedUnits, prepare};
 use super::sum::ClippedSum;
 use super::unit::UnitRows;
@@ -10,57 +11,65 @@ use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
 use crate::tensor::unit_norms::{self as norms, UnitSums};
 use crate::tensor::{CoordinateWeights, Matrix, Result};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// Factors of vector parameters that are formed together: few, since they keep activations alive,
-/// and an even number, since a norm's weight and bias share a gradient.
+/// Maximum number of vector-parameter factors that are formed together: small, since they keep
+/// activations alive, and even, since a norm's weight and bias share a gradient.
 const MOST_VECTORS: usize = 4;
 
 /// Receives the factors of the backward pass over one batch, computes per-unit (per-example) norms
-/// from them by the ghost norm formula, and forms the clipped sum from the kept factors, without a
-/// second backward pass.
+/// from them, and forms the clipped sum from what is kept, without a second backward pass: of small
+/// parameters the per-unit gradients, whose norms are then exact, and of others the factors, whose
+/// norms come from the ghost norm formula.
 pub struct GhostClipping<'a> {
     units: UnitRows,
     groups: &'a ClippingGroups,
-    /// For each group and unit an upper bound of the squared norm.
+    /// Upper bounds on the squared norms, for each group and unit.
     squared: Vec<UnitSums>,
+    /// Which gradients are kept, and the choice for each parameter whose factor arrived.
+    keep: KeepGradients,
+    held: HashMap<ParameterId, Holding>,
     kept: Vec<Factor>,
-    /// In a pass for norms alone, parameters whose factors were dropped; those of tied ones are
-    /// kept.
+    /// In a norms-only pass, the parameters whose factors were dropped; factors of tied parameters
+    /// are kept.
     dropped: Option<HashSet<ParameterId>>,
     tied: Vec<ParameterId>,
-    /// Consecutive matrix products of the same input and group, whose norms are computed together:
-    /// the input's Gram matrix is shared.
+    /// Consecutive matrix products with the same input and group. Their norms are computed
+    /// together, since they share the input's Gram matrix.
     pending: Option<SharedInput>,
-    /// Factors of vector parameters, whose per-unit gradients are formed together.
+    /// Factors of vector parameters whose per-unit gradients will be formed together.
     pending_vectors: Vec<Factor>,
-    /// Per-unit gradients of vector parameters (biases, norm scales), `[units, coordinates]`.
-    vectors: BTreeMap<ParameterId, Matrix>,
-    /// Whether the norms of `vectors` have been added.
-    vectors_counted: bool,
+    kept_gradients: KeptGradients,
 }
 
 impl<'a> GhostClipping<'a> {
-    /// Without factors yet, for a batch with these units.
+    /// Starts ghost clipping, without factors yet, for a batch with these units.
     pub fn new(units: UnitRows, groups: &'a ClippingGroups) -> Self {
         let squared = (0..groups.count()).map(|_| UnitSums::new(units.count())).collect();
         Self {
             units,
             groups,
             squared,
+            keep: KeepGradients::default(),
+            held: HashMap::new(),
             kept: Vec::new(),
             dropped: None,
             tied: Vec::new(),
             pending: None,
             pending_vectors: Vec::new(),
-            vectors: BTreeMap::new(),
-            vectors_counted: false,
+            kept_gradients: KeptGradients::default(),
         }
     }
 
-    /// For norms alone: factors are dropped, all but those of parameters that are used twice
-    /// (`tied`), and come again in a [second pass](ClippedUnits::second_pass).
+    /// Keeps other gradients than those of small parameters.
+    pub fn keeping(self, keep: KeepGradients) -> Self {
+        Self { keep, ..self }
+    }
+
+    /// Keeps gradients of small parameters, and computes norms only of the others: their factors are
+    /// dropped, except those of parameters that are used twice (`tied`), and are received again in a
+    /// [second pass](ClippedUnits::second_pass) if there are any.
     pub fn of_norms(units: UnitRows, groups: &'a ClippingGroups, tied: Vec<ParameterId>) -> Self {
         Self { dropped: Some(HashSet::new()), tied, ..Self::new(units, groups) }
     }
@@ -69,7 +78,7 @@ impl<'a> GhostClipping<'a> {
     pub fn squared_norms(&mut self) -> Result<Vec<Vec<f64>>> {
         self.compute_pending()?;
         self.form_vectors()?;
-        self.add_vector_norms()?;
+        self.kept_gradients.add_norms(self.groups, &mut self.squared)?;
         self.squared.iter_mut().map(UnitSums::computed).collect()
     }
 
@@ -81,21 +90,30 @@ impl<'a> GhostClipping<'a> {
         Ok(())
     }
 
-    /// Clips every unit's gradient, and adds the clipped gradients to `sum`.
+    /// Clips every unit's gradient and adds the clipped gradients to `sum`.
     pub fn clip_and_sum(self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
         self.clip(bounds)?.sum(sum)
     }
 
-    /// The clipping factors of all units, once their norms are computed.
+    /// Computes the clipping factors of all units from their norms.
     pub fn clip(mut self, bounds: &Bounds) -> Result<ClippedUnits<'a>> {
         let (factors, clipped) = bounds.factors(&self.squared_norms()?);
-        let Self { units, groups, kept, dropped, vectors, .. } = self;
-        let kept = if dropped.is_some() { Vec::new() } else { kept };
-        Ok(ClippedUnits { units, groups, kept, vectors, factors, clipped })
+        let Self { units, groups, kept, dropped, kept_gradients, .. } = self;
+        let needs_second_pass = dropped.is_some_and(|dropped| !dropped.is_empty());
+        let kept = if needs_second_pass { Vec::new() } else { kept };
+        Ok(ClippedUnits {
+            units,
+            groups,
+            kept,
+            kept_gradients,
+            needs_second_pass,
+            factors,
+            clipped,
+        })
     }
 
-    /// Keeps a factor for the sum, or drops it if it will come again. One of a tied parameter is
-    /// kept, since the norm has a cross term with the next one.
+    /// Keeps a factor for the sum, or drops it if it will be received again. A factor of a tied
+    /// parameter is kept, since the norm has a cross term with the next factor.
     fn keep(&mut self, factor: Factor) -> Result<()> {
         let parameter = factor.parameter();
         match &mut self.dropped {
@@ -104,7 +122,7 @@ impl<'a> GhostClipping<'a> {
                     let told = "a parameter is used twice, and its first use was not kept";
                     return Err(crate::tensor::Error::Unsupported(told.into()));
                 }
-                // What is put off keeps factors alive.
+                // Flush deferred work, which would keep factors alive.
                 self.squared.iter_mut().try_for_each(UnitSums::compute)
             }
             _ => {
@@ -114,8 +132,8 @@ impl<'a> GhostClipping<'a> {
         }
     }
 
-    /// A parameter that is used twice, such as a tied embedding, has the gradient G = G₁ + G₂, and
-    /// ‖G‖² has the cross term 2⟨G₁, G₂⟩.
+    /// Adds the cross terms of a parameter that is used twice, such as a tied embedding: it has the
+    /// gradient G = G₁ + G₂, and ‖G‖² contains the cross term 2⟨G₁, G₂⟩.
     fn add_cross_terms(&mut self, share: &ParameterGroups, factor: &Factor) -> Result<()> {
         let Self { units, squared, kept, .. } = self;
         for kept in kept.iter().filter(|kept| kept.parameter() == factor.parameter()) {
@@ -146,7 +164,7 @@ impl<'a> GhostClipping<'a> {
         Ok(())
     }
 
-    /// Puts off a factor of a vector parameter; several are formed together.
+    /// Defers a factor of a vector parameter, so that several are formed together.
     fn add_vector(&mut self, factor: Factor) -> Result<()> {
         if self.pending_vectors.first().is_some_and(|first| first.tokens() != factor.tokens()) {
             self.form_vectors()?;
@@ -155,14 +173,11 @@ impl<'a> GhostClipping<'a> {
         if self.pending_vectors.len() == MOST_VECTORS { self.form_vectors() } else { Ok(()) }
     }
 
-    /// Vector parameters: each unit's gradient is formed, as it is no larger than one token's.
+    /// Forms each unit's gradient of the vector parameters, which is no larger than that of one
+    /// token.
     fn form_vectors(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending_vectors);
         let Some(first) = pending.first() else { return Ok(()) };
-        if self.vectors_counted {
-            let message = "a gradient came after the norms were computed";
-            return Err(crate::tensor::Error::Unsupported(message.into()));
-        }
         let ranges = self.units.ranges(first.tokens());
         let sides: Vec<_> = pending
             .iter()
@@ -173,32 +188,40 @@ impl<'a> GhostClipping<'a> {
             })
             .collect();
         for (factor, rows) in pending.iter().zip(norms::row_sums(&sides, &ranges)?) {
-            let parameter = factor.parameter();
-            let rows = match self.vectors.get(&parameter) {
-                Some(earlier) => crate::tensor::add(earlier, &rows)?,
-                None => rows,
-            };
-            self.vectors.insert(parameter, rows);
+            self.kept_gradients.add(factor.parameter(), rows)?;
         }
         Ok(())
     }
 
-    /// Adds the norms of vector parameters. Each is added once, when all uses of the parameter are
-    /// known: taking the norm of earlier uses away again would cancel digits of all other norms.
-    fn add_vector_norms(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.vectors_counted, true) {
-            return Ok(());
-        }
-        for (&parameter, rows) in &self.vectors {
-            let Some(share) = self.groups.of(parameter) else { continue };
-            for Part { group, weights, scale } in share.parts() {
-                self.squared[group].add_squared_rows(scale, rows, weights.as_deref())?;
+    /// Forms each unit's gradient of a parameter and keeps it.
+    fn form(&mut self, factor: Factor) -> Result<()> {
+        let ranges = self.units.ranges(factor.tokens());
+        let gradients = match &factor {
+            Factor::Sum { .. } | Factor::Scale { .. } => return self.add_vector(factor),
+            Factor::Product { .. } => {
+                let factor = factor.clone().rounded()?;
+                let Some((left, right, ranges)) = sides(&self.units, &factor) else {
+                    return Ok(());
+                };
+                norms::gradients(left, right, &ranges)?
             }
-        }
-        Ok(())
+            Factor::Rows { indices, output_gradient, .. } => {
+                // One table for each unit, below each other.
+                let [rows, columns] = self.groups.shape(factor.parameter());
+                let mut indices = indices.clone();
+                for (unit, range) in ranges.iter().enumerate() {
+                    let first = (unit * rows) as u32;
+                    indices[range.clone()].iter_mut().for_each(|index| *index += first);
+                }
+                let tables =
+                    crate::tensor::scatter(output_gradient, &indices, ranges.len() * rows)?;
+                tables.reshape_to_columns(rows * columns)?
+            }
+        };
+        self.kept_gradients.add(factor.parameter(), gradients)
     }
 
-    /// A matrix product or an embedding table whose coordinates have no weights.
+    /// Adds the norms of a matrix product or an embedding table with unweighted coordinates.
     fn add_plain_norms(&mut self, group: usize, factor: &Factor) -> Result<()> {
         let ranges = self.units.ranges(factor.tokens());
         match factor {
@@ -221,15 +244,15 @@ impl<'a> GhostClipping<'a> {
         Ok(())
     }
 
-    /// A matrix product or an embedding table with a weight for each coordinate: each unit's
-    /// gradient is formed, one block at a time.
+    /// Adds the norms of a matrix product or an embedding table with a weight for each coordinate:
+    /// each unit's gradient is formed, one block at a time.
     fn add_formed_norms(&mut self, share: &ParameterGroups, factor: &Factor) -> Result<()> {
         let parts = share.parts();
         let weights: Vec<&CoordinateWeights> =
             parts.iter().filter_map(|part| part.weights.as_deref()).collect();
         match (sides(&self.units, factor), factor) {
             (Some((left, right, ranges)), _) => {
-                // The parts of a parameter are of different groups, each of which has a sum.
+                // The parts of a parameter belong to different groups, each with its own sum.
                 let mut onto: Vec<(&mut UnitSums, f64)> = Vec::new();
                 for (group, sums) in self.squared.iter_mut().enumerate() {
                     let part = parts.iter().find(|part| part.group == group);
@@ -256,13 +279,15 @@ impl<'a> GhostClipping<'a> {
 }
 
 impl Receiver for GhostClipping<'_> {
-    fn receive(&mut self, mut factor: Factor) -> Result<()> {
+    fn receive(&mut self, factor: Factor) -> Result<()> {
         let groups = self.groups;
         let Some(share) = groups.of(factor.parameter()) else { return Ok(()) };
-        factor = prepare(share, factor)?;
-        if matches!(factor, Factor::Sum { .. } | Factor::Scale { .. }) {
-            return self.add_vector(factor);
+        let (parameter, keep) = (factor.parameter(), self.keep);
+        let choice = || Holding::of(&factor, groups.shape(parameter), keep);
+        if *self.held.entry(parameter).or_insert_with(choice) == Holding::KeptGradients {
+            return self.form(factor);
         }
+        let factor = prepare(share, factor)?;
         match share {
             ParameterGroups::Plain(group) => self.add_plain_norms(*group, &factor)?,
             ParameterGroups::Weighted(group, Weights::Factored { rows, columns }) => {
@@ -287,8 +312,8 @@ impl Receiver for GhostClipping<'_> {
     }
 }
 
-/// The factor of w ⊙ G for an embedding table's gradient G: ⟨G, H⟩ under the weights w is ⟨w ⊙ G,
-/// H⟩ without them.
+/// The factor of w ⊙ G for an embedding table's gradient G: ⟨G, H⟩ under the weights w equals ⟨w ⊙
+/// G, H⟩ without weights.
 fn weigh_table(table: &Factor, weights: &CoordinateWeights) -> Result<Factor> {
     let Factor::Rows { parameter, indices, output_gradient, tokens } = table else {
         let told = "only an embedding table can be tied if each of its coordinates has a weight of \
@@ -300,7 +325,7 @@ fn weigh_table(table: &Factor, weights: &CoordinateWeights) -> Result<Factor> {
     Ok(Factor::Rows { parameter: *parameter, indices, output_gradient, tokens })
 }
 
-/// Matrix products of one input, such as those of queries, keys and values.
+/// Matrix products that share one input, such as those of queries, keys and values.
 struct SharedInput {
     group: usize,
     input: Matrix,
@@ -314,8 +339,8 @@ impl SharedInput {
     }
 }
 
-/// A matrix product as the pair (l, r) with gradient Σ_s l_s ⊗ r_s in the layout of the weight, and
-/// the rows of each unit.
+/// A matrix product as the pair (l, r) with gradient Σ_s l_s ⊗ r_s in the layout of the weight,
+/// together with the rows of each unit.
 fn sides<'f>(
     units: &UnitRows,
     factor: &'f Factor,
@@ -329,7 +354,7 @@ fn sides<'f>(
     })
 }
 
-/// Adds, for each unit, `times` the inner product ⟨G₁, G₂⟩ of the gradients of two uses of one
+/// For each unit, adds `times` the inner product ⟨G₁, G₂⟩ of the gradients of two uses of the same
 /// parameter.
 fn add_inner(
     sums: &mut UnitSums,

@@ -1,4 +1,4 @@
-//! The norm by which gradients are clipped: which coordinates are clipped together as a group, and
+//! The norm in which gradients are clipped: which coordinates are clipped together as a group, and
 //! with which weights.
 
 use super::weights::Weights;
@@ -11,6 +11,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClippingGroups {
     of: Vec<Option<ParameterGroups>>,
+    /// Rows and columns of each parameter.
+    shapes: Vec<[usize; 2]>,
     groups: usize,
 }
 
@@ -63,11 +65,11 @@ impl ClippingGroups {
             .iter()
             .map(|(_, parameter)| parameter.trainable.then_some(ParameterGroups::Plain(0)))
             .collect();
-        Self { of, groups: 1 }
+        Self { of, shapes: shapes(parameters), groups: 1 }
     }
 
-    /// One group for each layer (per-layer clipping): the parameters whose names agree up to the
-    /// last dot, such as a weight and its bias.
+    /// One group for each layer (per-layer clipping): parameters whose names agree up to the last
+    /// dot, such as a weight and its bias, form one group.
     pub fn by_layer(parameters: &Parameters) -> Self {
         let mut layers: HashMap<&str, usize> = HashMap::new();
         let mut of = Vec::with_capacity(parameters.len());
@@ -81,11 +83,11 @@ impl ClippingGroups {
             );
         }
         let groups = layers.len();
-        Self { of, groups }
+        Self { of, shapes: shapes(parameters), groups }
     }
 
-    /// Each coordinate of every trainable parameter in one of two groups: the first where the mask
-    /// is 1, the second where it is 0.
+    /// Puts each coordinate of every trainable parameter in one of two groups: the first if its
+    /// mask is 1, the second if it is 0.
     pub fn split(parameters: &Parameters, mask: impl Fn(ParameterId) -> Vec<f32>) -> Self {
         let share = |id: ParameterId| {
             let first = mask(id);
@@ -96,7 +98,7 @@ impl ClippingGroups {
             .iter()
             .map(|(id, parameter)| parameter.trainable.then(|| share(id)))
             .collect();
-        Self { of, groups: 2 }
+        Self { of, shapes: shapes(parameters), groups: 2 }
     }
 
     /// The same groups, with weights for the coordinates of some parameters.
@@ -110,12 +112,17 @@ impl ClippingGroups {
                 _ => share.clone(),
             })
         });
-        Self { of: of.collect(), groups: self.groups }
+        Self { of: of.collect(), shapes: self.shapes.clone(), groups: self.groups }
     }
 
     /// A parameter's contribution; `None` if it is not trainable.
     pub fn of(&self, parameter: ParameterId) -> Option<&ParameterGroups> {
         self.of[parameter.index()].as_ref()
+    }
+
+    /// Rows and columns of a parameter.
+    pub(super) fn shape(&self, parameter: ParameterId) -> [usize; 2] {
+        self.shapes[parameter.index()]
     }
 
     /// The contribution of each trainable parameter.
@@ -128,4 +135,8 @@ impl ClippingGroups {
     pub fn count(&self) -> usize {
         self.groups
     }
+}
+
+fn shapes(parameters: &Parameters) -> Vec<[usize; 2]> {
+    parameters.iter().map(|(_, parameter)| parameter.value.shape()).collect()
 }

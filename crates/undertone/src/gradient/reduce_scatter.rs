@@ -1,4 +1,4 @@
-//! The clipped sum over all ranks, of which each rank gets the coordinates that it updates.
+//! The clipped sum over all ranks, from which each rank gets the coordinates that it updates.
 
 use super::sum::ClippedSum;
 use crate::collective::{Ranks, Shards, Slice, part_length};
@@ -7,9 +7,9 @@ use crate::model::{self, Parameters};
 use crate::tensor::{Host, Matrix};
 
 impl ClippedSum {
-    /// The sum over all ranks, added in the order of the ranks, of each [`Slice`] of this rank, in
-    /// the slice's shape. Bucket by bucket, so that a rank never holds the whole sum beside its
-    /// own, which is given up on the way.
+    /// Returns the sum over all ranks, added in rank order, of each [`Slice`] of this rank, in the
+    /// slice's shape. The exchange runs bucket by bucket, so a rank never holds the whole sum in
+    /// addition to its own, which is freed along the way.
     pub fn reduce_scatter(
         self,
         ranks: &Ranks,
@@ -20,7 +20,8 @@ impl ClippedSum {
         let mut own = Vec::new();
         for bucket in shards.buckets() {
             let longest = bucket.iter().map(|part| part_length(part)).max().unwrap_or(0);
-            // Parts of equal length; a parameter without gradient on this rank counts as zeros.
+            // The parts have equal length; a parameter without a gradient on this rank counts as
+            // zeros.
             let mut values = vec![0.0; longest * bucket.len()];
             for (rank, part) in bucket.iter().enumerate() {
                 let mut at = rank * longest;

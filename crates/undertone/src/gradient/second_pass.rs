@@ -1,67 +1,82 @@
-//! The clipped sum of factors, by the clipping factors of their units.
+//! Adds factors to the clipped sum, weighted by the clipping factors of their units.
 
 use super::clip::Clipped;
 use super::groups::{ClippingGroups, ParameterGroups};
+use super::kept_gradients::KeptGradients;
 use super::sum::ClippedSum;
 use super::unit::UnitRows;
 use super::weights::Weights;
-use crate::model::{Factor, ParameterId, Receiver};
-use crate::tensor::{Matrix, Result, RowWeights};
-use std::collections::{BTreeMap, HashMap};
+use crate::model::{Factor, Receiver};
+use crate::tensor::{Result, RowWeights};
+use std::collections::HashMap;
 
-/// The units of a batch with their clipping factors, and what was kept for the clipped sum.
+/// The units of a batch with their clipping factors, and the gradients and factors kept for the
+/// clipped sum.
 pub struct ClippedUnits<'g> {
     pub(super) units: UnitRows,
     pub(super) groups: &'g ClippingGroups,
     pub(super) kept: Vec<Factor>,
-    /// Per-unit gradients of vector parameters, `[units, coordinates]`.
-    pub(super) vectors: BTreeMap<ParameterId, Matrix>,
+    pub(super) kept_gradients: KeptGradients,
+    /// Whether factors were dropped.
+    pub(super) needs_second_pass: bool,
     /// Clipping factors, `[groups][units]`.
     pub(super) factors: Vec<Vec<f32>>,
     pub(super) clipped: Clipped,
 }
 
 impl<'g> ClippedUnits<'g> {
+    /// Whether factors were dropped, so that a [second pass](Self::second_pass) has to compute them
+    /// again. Without, the [sum](Self::sum) is of what was kept.
+    pub fn needs_second_pass(&self) -> bool {
+        self.needs_second_pass
+    }
+
     /// Adds the clipped gradients to `sum`.
     pub fn sum(mut self, sum: &mut ClippedSum) -> Result<Clipped> {
-        let (kept, vectors) = (std::mem::take(&mut self.kept), std::mem::take(&mut self.vectors));
+        let factors = std::mem::take(&mut self.kept);
+        let kept_gradients = std::mem::take(&mut self.kept_gradients);
         let clipped = self.clipped.clone();
         let mut pass = self.second_pass(sum)?;
-        // A GPU waits for the first of them, so the largest products come first; each is dropped
-        // when it was added, since sums take its place.
-        kept.into_iter().try_for_each(|factor| pass.add(&factor))?;
-        pass.add_vectors(&vectors)?;
+        // A GPU waits for the first factor, so the largest products come first. Each factor is
+        // dropped once it is added, since the sums need its memory.
+        factors.into_iter().try_for_each(|factor| pass.add(&factor))?;
+        pass.add_kept_gradients(&kept_gradients)?;
         Ok(clipped)
     }
 
-    /// Adds the clipped gradients of vector parameters, and returns what adds the factors of a
+    /// Adds the kept gradients, clipped, and returns a receiver that adds the other factors of a
     /// second backward pass.
     pub fn second_pass(self, sum: &mut ClippedSum) -> Result<SecondPass<'g, '_>> {
-        let Self { units, groups, kept: _, vectors, factors, clipped } = self;
+        let Self { units, groups, kept_gradients, factors, clipped, .. } = self;
         sum.count(&clipped);
-        let mut pass = SecondPass { units, groups, factors, sum, of_tokens: HashMap::new() };
-        pass.add_vectors(&vectors)?;
+        let (added, of_tokens) = (KeptGradients::default(), HashMap::new());
+        let mut pass = SecondPass { units, groups, factors, sum, added, of_tokens };
+        pass.add_kept_gradients(&kept_gradients)?;
+        pass.added = kept_gradients;
         Ok(pass)
     }
 }
 
-/// Adds every factor to the clipped sum as it arrives, so that none is kept: those that a first
-/// pass kept, or those of a second backward pass.
+/// Adds every factor to the clipped sum as it arrives, without keeping it: the factors that the
+/// first pass kept, or those of a second backward pass.
 ///
-/// A second pass computes the factors of the first bit by bit: it is the same operations on the
-/// same numbers, with the same dropout masks. So the clipping factors are those of what is added.
+/// A second pass computes the same factors as the first, bit for bit: it runs the same operations
+/// on the same values, with the same dropout masks. So the clipping factors match the gradients
+/// that are added.
 pub struct SecondPass<'g, 's> {
     units: UnitRows,
     groups: &'g ClippingGroups,
     /// Clipping factors, `[groups][units]`.
     factors: Vec<Vec<f32>>,
     sum: &'s mut ClippedSum,
-    /// The clipping factor of each token, by group: most factors have a row for each token.
+    /// The gradients that the first pass kept, which have been added.
+    added: KeptGradients,
+    /// The clipping factor of each token, by group; most factors have one row per token.
     of_tokens: HashMap<usize, RowWeights>,
 }
 
 impl SecondPass<'_, '_> {
-    /// Adds a factor that was [prepared](prepare).
+    /// Adds a [prepared](prepare) factor.
     fn add(&mut self, factor: &Factor) -> Result<()> {
         let groups = self.groups;
         match groups.of(factor.parameter()) {
@@ -77,27 +92,25 @@ impl SecondPass<'_, '_> {
         }
     }
 
-    /// Adds the per-unit gradients of vector parameters.
-    fn add_vectors(&mut self, vectors: &BTreeMap<ParameterId, Matrix>) -> Result<()> {
+    /// Adds kept gradients.
+    fn add_kept_gradients(&mut self, kept: &KeptGradients) -> Result<()> {
         let Self { groups, factors, sum, .. } = self;
         let mut together = vec![Vec::new(); factors.len()];
-        for (&parameter, rows) in vectors {
+        for (parameter, gradients) in kept.iter() {
             match groups.of(parameter) {
                 None => {}
                 Some(ParameterGroups::Plain(group) | ParameterGroups::Weighted(group, _)) => {
-                    together[*group].push((parameter, rows));
+                    together[*group].push((parameter, gradients));
                 }
                 Some(ParameterGroups::Split(sides)) => {
-                    let factor = ClippedSum::vectors(parameter, rows);
                     for (group, mask) in sides {
-                        let weights = RowWeights::from(factors[*group].clone());
-                        sum.add_masked(&factor, &weights, mask)?;
+                        sum.add_kept_masked((parameter, gradients), &factors[*group], mask)?;
                     }
                 }
             }
         }
-        for (vectors, factors) in together.iter().zip(&*factors) {
-            sum.add_vectors(vectors, factors)?;
+        for (kept, factors) in together.iter().zip(&*factors) {
+            sum.add_kept(kept, factors)?;
         }
         Ok(())
     }
@@ -123,24 +136,20 @@ impl Receiver for SecondPass<'_, '_> {
     fn receive(&mut self, factor: Factor) -> Result<()> {
         let groups = self.groups;
         let Some(share) = groups.of(factor.parameter()) else { return Ok(()) };
-        match factor {
-            // The first pass formed and added them.
-            Factor::Sum { .. } | Factor::Scale { .. } => Ok(()),
-            factor => self.add(&prepare(share, factor)?),
+        if self.added.has(factor.parameter()) {
+            return Ok(());
         }
+        self.add(&prepare(share, factor)?)
     }
 }
 
-/// A factor as norms and sums take it.
+/// Converts a factor to the form that ghost norms and sums expect.
 pub(super) fn prepare(share: &ParameterGroups, factor: Factor) -> Result<Factor> {
     let factor = factor.rounded()?;
     match share {
-        // The bounds of formed norms do not count what rounding of the factors adds.
+        // The bounds on formed norms do not account for rounding of the factors.
         ParameterGroups::Weighted(_, Weights::Elements { .. }) | ParameterGroups::Split(_) => {
-            match factor {
-                vector @ (Factor::Sum { .. } | Factor::Scale { .. }) => Ok(vector),
-                factor => factor.exact(),
-            }
+            factor.exact()
         }
         ParameterGroups::Plain(_) | ParameterGroups::Weighted(_, Weights::Factored { .. }) => {
             Ok(factor)

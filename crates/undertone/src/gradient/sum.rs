@@ -4,13 +4,13 @@ use super::clip::Clipped;
 use crate::model::{Factor, Gradients, ParameterId, Parameters, Receiver};
 use crate::tensor::{CoordinateWeights, Matrix, Result, RowWeights};
 
-/// Clipped sum of one step, accumulated over its micro-batches. Sums of several workers can be
-/// added up before noise is added.
+/// Clipped sum of one step, accumulated over its micro-batches. Sums from several workers can be
+/// added before noise is added.
 #[derive(Debug)]
 pub struct ClippedSum {
     gradients: Gradients,
     clipped: Clipped,
-    /// The sum without clipping, where a published method looks at it.
+    /// The unclipped sum, if a published method observes it.
     unclipped: Option<Gradients>,
 }
 
@@ -20,23 +20,23 @@ impl ClippedSum {
         Self { gradients: Gradients::new(parameters), clipped: Clipped::default(), unclipped: None }
     }
 
-    /// A sum of zeros, with a sum of gradients that are not clipped beside it.
+    /// A sum of zeros, with a second sum for unclipped gradients.
     pub(crate) fn with_unclipped(parameters: &Parameters) -> Self {
         Self { unclipped: Some(Gradients::new(parameters)), ..Self::new(parameters) }
     }
 
-    /// The summed gradient of one parameter without clipping; `None` if nothing was added to it,
-    /// or nobody looks at it.
+    /// The unclipped summed gradient of one parameter; `None` if nothing was added to it, or if no
+    /// method observes it.
     pub(crate) fn unclipped(&self, parameter: ParameterId) -> Option<&Matrix> {
         self.unclipped.as_ref()?.get(parameter)
     }
 
-    /// What receives gradients that are not clipped, if anybody looks at them.
+    /// The receiver of unclipped gradients, if a method observes them.
     pub(crate) fn unclipped_mut(&mut self) -> Option<&mut Gradients> {
         self.unclipped.as_mut()
     }
 
-    /// How many units were clipped so far, and their norms.
+    /// The clipping statistics so far: the number of units and their norms.
     pub fn clipped(&self) -> &Clipped {
         &self.clipped
     }
@@ -63,12 +63,12 @@ impl ClippedSum {
         self.clipped.add(clipped);
     }
 
-    /// Adds a factor with each row multiplied by the clipping factor of its unit.
+    /// Adds a factor, with each row multiplied by the clipping factor of its unit.
     pub(super) fn add(&mut self, factor: &Factor, factors: &RowWeights) -> Result<()> {
         self.gradients.add(factor, Some(factors))
     }
 
-    /// As [`Self::add`], for the coordinates whose mask is 1 only.
+    /// Like [`Self::add`], but only for coordinates whose mask is 1.
     pub(super) fn add_masked(
         &mut self,
         factor: &Factor,
@@ -85,23 +85,31 @@ impl ClippedSum {
         self.gradients.add_matrix(factor.parameter(), masked)
     }
 
-    /// Adds per-unit gradients of vector parameters, `[units, coordinates]`, each unit's multiplied
-    /// by its clipping factor.
-    pub(super) fn add_vectors(
+    /// Adds kept gradients, `[units, coordinates]`, each multiplied by its unit's clipping factor.
+    pub(super) fn add_kept(
         &mut self,
-        vectors: &[(ParameterId, &Matrix)],
-        units: &[f32],
+        kept: &[(ParameterId, &Matrix)],
+        factors: &[f32],
     ) -> Result<()> {
-        let rows: Vec<&Matrix> = vectors.iter().map(|(_, rows)| *rows).collect();
-        for ((id, _), sum) in vectors.iter().zip(crate::tensor::vector_sums(&rows, units)?) {
-            self.gradients.add_matrix(*id, sum)?;
+        let gradients: Vec<&Matrix> = kept.iter().map(|(_, gradients)| *gradients).collect();
+        for ((id, _), sum) in kept.iter().zip(crate::tensor::vector_sums(&gradients, factors)?) {
+            self.gradients.add_coordinates(*id, &sum)?;
         }
         Ok(())
     }
 
-    /// Per-unit gradients of a vector parameter, `[units, coordinates]`, as a factor.
-    pub(super) fn vectors(parameter: ParameterId, rows: &Matrix) -> Factor {
-        Factor::Sum { parameter, output_gradient: rows.clone(), tokens: None }
+    /// Like [`Self::add_kept`], but only for coordinates whose mask is 1.
+    pub(super) fn add_kept_masked(
+        &mut self,
+        (id, gradients): (ParameterId, &Matrix),
+        factors: &[f32],
+        mask: &CoordinateWeights,
+    ) -> Result<()> {
+        for sum in crate::tensor::vector_sums(&[gradients], factors)? {
+            let masked = crate::tensor::weigh_rows(&sum, None, mask)?;
+            self.gradients.add_coordinates(id, &masked)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which rows of a batch belong to which privacy unit.
+//! The rows of a batch that belong to each privacy unit.
 
 use crate::data::Batch;
 use std::ops::Range;
@@ -26,8 +26,8 @@ impl UnitRows {
         self.starts.len() - 1
     }
 
-    /// The rows of each unit in a [`Factor`](crate::model::Factor): its rows are all tokens of the
-    /// batch, or those listed in increasing order.
+    /// The rows of each unit in a [`Factor`](crate::model::Factor). The factor's rows are all
+    /// tokens of the batch, or those listed, in increasing order.
     pub fn ranges(&self, tokens: Option<&[u32]>) -> Vec<Range<usize>> {
         let first_row = |start: usize| match tokens {
             Some(tokens) => tokens.partition_point(|&token| (token as usize) < start),

@@ -1,7 +1,7 @@
 //! Weights of the coordinates of a parameter in the gradient norm.
 
 use crate::model::Factor;
-use crate::tensor::cpu::simd::{inverse_root, widest};
+use crate::tensor::simd::{inverse_root, widest};
 use crate::tensor::{self, CoordinateWeights, Result, write_products};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub enum Weights {
     Elements {
         /// Unscaled weights.
         values: Arc<CoordinateWeights>,
-        /// Brings the mean weight over all parameters to 1.
+        /// Scales the mean weight over all parameters to 1.
         scale: f32,
         /// The largest unscaled weight.
         largest: f32,
@@ -29,11 +29,11 @@ pub enum Weights {
     },
 }
 
-/// Covers the rounding error of `inverse_root`, so that no noise std comes out too small.
+/// Compensates for the rounding error of `inverse_root`, so that no noise std is too small.
 pub const JUST_ABOVE: f32 = 1.0 + 4.0 * f32::EPSILON;
 
 impl Weights {
-    /// Writes the weights of the coordinates from index `start` on.
+    /// Writes the weights of the coordinates starting at index `start`.
     pub fn write(&self, start: usize, out: &mut [f32]) {
         match self {
             Self::Elements { values, scale, .. } => {
@@ -44,8 +44,8 @@ impl Weights {
         }
     }
 
-    /// Writes `factor`/√w for the coordinates from index `start` on: never too small, and too large
-    /// by less than a relative 1e-6.
+    /// Writes `factor`/√w for the coordinates starting at index `start`. The values are never too
+    /// small, and too large by a relative error of less than 1e-6.
     pub fn write_inverse_roots(&self, factor: f32, start: usize, out: &mut [f32]) {
         widest(
             #[inline(always)]
@@ -64,8 +64,8 @@ impl Weights {
         );
     }
 
-    /// For factored weights, numbers of rows and of columns whose products are `factor`/√w,
-    /// likewise.
+    /// For factored weights, row and column factors whose products are `factor`/√w, with the same
+    /// error bounds.
     pub fn inverse_roots(&self, factor: f32) -> Option<(Vec<f32>, Vec<f32>)> {
         match self {
             Self::Factored { rows, columns } => Some(inverse_roots(factor, rows, columns)),
@@ -116,7 +116,7 @@ impl Weights {
     }
 }
 
-/// One square root for each row and column instead of one for each coordinate.
+/// Computes one square root for each row and column instead of one for each coordinate.
 fn inverse_roots(factor: f32, rows: &[f32], columns: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let factor = factor * JUST_ABOVE;
     let rows = rows.iter().map(|w| factor / w.sqrt()).collect();

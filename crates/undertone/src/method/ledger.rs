@@ -1,144 +1,47 @@
-//! The privacy ledger of a run, and the terms that central and local DP have in common.
+//! Opens the privacy ledger of a run, with the terms shared by central and local DP.
 
 use super::Begin;
-use crate::collective::Ranks;
+use super::Prepared;
 use crate::data::Labels;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::train::Prepared;
+use crate::step::RunLedger;
 use std::path::PathBuf;
 use undertone_accounting::ledger::{Ledger, RunBinding, Terms};
-use undertone_accounting::{Event, Guarantee, Mode, Part, PlannedSpending, Unit};
+use undertone_accounting::{Mode, Unit};
 use undertone_run::{OnBadRow, Resolved};
 
-/// The ledger of a run. Each release has an index in it: a release that was recorded before a
-/// crash is not recorded again on resuming. It is repeated with the same sample and the same noise,
-/// so it is the same release, and costs once.
-///
-/// Rank 0 writes the file. A release is recorded on all ranks before any of them makes it: each
-/// waits in [`RunLedger::record`] until rank 0 has written the entry.
-pub struct RunLedger {
-    /// The file; none on other ranks than 0.
-    ledger: Option<Ledger>,
-    path: PathBuf,
-    ranks: Ranks,
-    delta: f64,
-    /// ε over the steps, where every entry is known ahead.
-    planned: Option<PlannedSpending>,
-    /// ε at a number of entries, where it is not.
-    computed: Option<(u64, f64)>,
-}
-
-impl RunLedger {
-    /// Creates the ledger, or opens the one that the run began with, whose terms must be the same.
-    /// Its first line is bound to the run, whose finished ledger has `entries` entries.
-    pub fn open(begin: &Begin, terms: Terms, delta: f64, entries: u64) -> Result<Self> {
-        let Begin { plan, prepared, resolved, folder, secret, ranks, .. } = begin;
-        let ranks = (*ranks).clone();
-        let Some(folder) = folder else {
-            let (path, planned, computed) = (PathBuf::new(), None, None);
-            return Ok(Self { ledger: None, path, ranks, delta, planned, computed });
-        };
-        let path = folder.ledger();
-        let run = RunBinding {
-            plan: folder.plan_hash()?,
-            units: resolved.units as u64,
-            sampling_rate: resolved.sampling_rate,
-            steps: resolved.steps_per_epoch * u64::from(plan.training.epochs),
-            noise_multipliers: resolved.noise_multipliers.clone(),
-            delta,
-            entries,
-            device: prepared.model.device().machine(),
-        };
-        let terms = Terms { id: secret.ledger_id(), run: Some(run), ..terms };
-        let ledger = Ledger::open_or_create(&path, terms.clone())?;
-        if *ledger.terms() != terms {
-            return Err(Error::folder(
-                &path,
-                "was begun with another plan or other data; resume with what the run began with",
-            ));
-        }
-        // Before the first release: whoever deletes the ledger after this cannot start over.
-        folder.mark_begun()?;
-        Ok(Self { ledger: Some(ledger), path, ranks, delta, planned: None, computed: None })
+/// Creates the ledger, or opens the one that the run started with, whose terms must match. Its
+/// first line is bound to the run, whose finished ledger has `entries` entries.
+pub fn open(begin: &Begin, terms: Terms, delta: f64, entries: u64) -> Result<RunLedger> {
+    let Begin { plan, prepared, resolved, folder, secret, ranks, .. } = begin;
+    let ranks = (*ranks).clone();
+    let Some(folder) = folder else {
+        return Ok(RunLedger::new(None, PathBuf::new(), ranks, delta));
+    };
+    let path = folder.ledger();
+    let run = RunBinding {
+        plan: folder.plan_hash()?,
+        units: resolved.units as u64,
+        sampling_rate: resolved.sampling_rate,
+        steps: resolved.steps_per_epoch * u64::from(plan.training.epochs),
+        noise_multipliers: resolved.noise_multipliers.clone(),
+        delta,
+        entries,
+        device: prepared.model.device().machine(),
+    };
+    let terms = Terms { id: secret.ledger_id(), run: Some(run), ..terms };
+    let ledger = Ledger::open_or_create(&path, terms.clone())?;
+    if *ledger.terms() != terms {
+        return Err(Error::folder(
+            &path,
+            "was started with another plan or other data; resume with the original ones",
+        ));
     }
-
-    /// What to say where lines of the ledger were torn.
-    pub fn warning(&self) -> Option<String> {
-        self.ledger.as_ref()?.warning()
-    }
-
-    /// Says which entries will follow one another, one release each.
-    pub fn plan(&mut self, parts: Vec<Part>) {
-        let Some(ledger) = &self.ledger else { return };
-        let adjacency = ledger.terms().adjacency;
-        let mut planned = PlannedSpending::new(adjacency, parts, self.delta);
-        for _ in 0..ledger.torn_lines() {
-            planned = planned.with(&ledger.terms().announced);
-        }
-        self.planned = Some(planned);
-    }
-
-    /// Records release number `index` (from 0), unless it is recorded already. Returns on every
-    /// rank when the entry is on disk.
-    pub fn record(&mut self, index: u64, event: Event, count: u64) -> Result<()> {
-        if let Some(ledger) = &mut self.ledger
-            && ledger.entries() <= index
-        {
-            ledger.append(event, count)?;
-        }
-        Ok(self.ranks.barrier()?)
-    }
-
-    /// Refuses a checkpoint that is newer than the ledger: the ledger is then of another run, or an
-    /// older copy, and would state too small an ε.
-    pub fn check_that_it_holds(&self, releases: u64) -> Result<()> {
-        let Some(entries) = self.ledger.as_ref().map(Ledger::entries) else { return Ok(()) };
-        if entries >= releases {
-            return Ok(());
-        }
-        Err(Error::folder(
-            &self.path,
-            format!(
-                "has {entries} entries, but the checkpoint was taken after {releases} releases: \
-                 restore the ledger that belongs to it"
-            ),
-        ))
-    }
-
-    /// Whether a release after the first `releases` is recorded, and so would be made again.
-    pub fn holds_more_than(&self, releases: u64) -> bool {
-        self.ledger.as_ref().is_some_and(|ledger| ledger.entries() > releases)
-    }
-
-    /// The guarantee of all recorded releases, on rank 0.
-    pub fn guarantee(&self) -> Result<Option<Guarantee>> {
-        let Some(ledger) = &self.ledger else { return Ok(None) };
-        Ok(Some(ledger.guarantee(self.delta)?))
-    }
-
-    /// An upper bound on ε of all recorded releases: by the plan, at most 2 % above the ledger's,
-    /// or by the ledger, when it has grown. None on other ranks than 0.
-    pub fn spent(&mut self) -> Result<Option<f64>> {
-        let Some(ledger) = &self.ledger else { return Ok(None) };
-        let entries = ledger.entries();
-        if let Some(planned) = &mut self.planned {
-            return Ok(Some(planned.after(entries)?));
-        }
-        match self.computed {
-            Some((at, epsilon)) if at == entries => Ok(Some(epsilon)),
-            _ => {
-                let epsilon = ledger.guarantee(self.delta)?.epsilon.upper;
-                self.computed = Some((entries, epsilon));
-                Ok(Some(epsilon))
-            }
-        }
-    }
-
-    /// The hash of the ledger's last line, on rank 0.
-    pub fn hash(&self) -> Option<String> {
-        Some(self.ledger.as_ref()?.hash().to_owned())
-    }
+    // This happens before the first release: deleting the ledger afterwards does not allow starting
+    // over.
+    folder.mark_begun()?;
+    Ok(RunLedger::new(Some(ledger), path, ranks, delta))
 }
 
 /// The privacy unit of a plan.
@@ -155,7 +58,7 @@ pub fn mode(plan: &Plan, published: bool) -> Mode {
     }
 }
 
-/// Why the ledger's guarantee does not cover a private run, if it does not.
+/// The reason why the ledger's guarantee does not cover a private run, if there is one.
 pub fn not_private_because(seed: Option<u64>, unaccounted: Option<&str>) -> Option<String> {
     match seed {
         Some(seed) => Some(format!("anyone who knows the seed ({seed}) can subtract the noise")),
@@ -163,16 +66,16 @@ pub fn not_private_because(seed: Option<u64>, unaccounted: Option<&str>) -> Opti
     }
 }
 
-/// The assumption that the number of units is public; none if it was declared.
+/// The assumption that the number of units is public; `None` if it was declared.
 ///
 /// # What is proved with a declared number
 ///
-/// Let U be the declared number. Sampling rate q, number of steps, divisor and noise are functions
-/// of U and of the run file. Each unit of the training file joins a step independently with
-/// probability q, so that adding or removing one unit changes the distribution of a step exactly as
-/// the accountant's Poisson-subsampled Gaussian does, whatever the true number N is. No other
-/// quantity that leaves the run is a function of N. So the add/remove guarantee holds for data sets
-/// of any size, and N is protected with the same ε as membership.
+/// Let U be the declared number. The sampling rate q, the number of steps, the divisor and the
+/// noise are functions of U and of the run file. Each unit of the training file joins a step
+/// independently with probability q, so adding or removing one unit changes the distribution of a
+/// step exactly as the accountant's Poisson-subsampled Gaussian does, whatever the true number N
+/// is. No other quantity that leaves the run is a function of N. So the add/remove guarantee holds
+/// for data sets of any size, and N is protected with the same ε as membership.
 fn public_count(plan: &Plan, resolved: &Resolved) -> Option<String> {
     if plan.declared_units().is_some() {
         return None;
@@ -186,8 +89,8 @@ fn public_count(plan: &Plan, resolved: &Resolved) -> Option<String> {
     })
 }
 
-/// What is assumed about classes that were found in the training file. A class that one unit alone
-/// has would change the shape of the model, and the numbers of the classes after it.
+/// The assumption about classes that were inferred from the training file. A class that only one
+/// unit has would change the shape of the model and the indices of the classes after it.
 fn of_found_labels(plan: &Plan, labels: &Labels) -> String {
     match plan.data.publish_labels {
         true => format!(
@@ -202,8 +105,8 @@ fn of_found_labels(plan: &Plan, labels: &Labels) -> String {
     }
 }
 
-/// The assumptions of the guarantee, in the order of the ledger: those of every private run, with
-/// those of the method among them.
+/// The assumptions of the guarantee, in the order of the ledger: those of every private run,
+/// interspersed with those of the method.
 pub fn assumptions(
     plan: &Plan,
     resolved: &Resolved,
@@ -214,27 +117,27 @@ pub fn assumptions(
     assumptions.extend([
         "the model that the run began from does not depend on the training file".to_owned(),
         "metrics.jsonl, the folder private/, an event file for TensorBoard, secret.key, \
-         identity.json, audit.json and its drawings, a relevance map without noise, the progress \
-         that was shown, and the time and memory that the run took are not released: they depend \
-         on the data without noise"
+         identity.json, audit.json and its drawings, a relevance map without noise, the displayed \
+         progress, and the time and memory of the run are not released: they depend on the data \
+         without noise"
             .to_owned(),
-        "rounding of f32 and bf16 arithmetic, by which one unit moves the gradients of the others, \
-         its own norm and adaptive clipping's count of norms in their last digits, reveals nothing"
+        "rounding in f32 and bf16 arithmetic, through which one unit changes the last digits of \
+         the gradients of others, of its own norm and of adaptive clipping's count, reveals nothing"
             .to_owned(),
-        "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is to \
-         about 2e-7 of itself"
+        "the noise, drawn in f32 and rounded to a grid, is treated as Gaussian, which it is up to \
+         a relative error of about 2e-7"
             .to_owned(),
     ]);
     if let (true, Some(file)) = (plan.data.validation_is_public, &plan.data.validation) {
         let file = file.display();
         assumptions.push(format!("{file} is public and does not depend on the training file"));
     }
-    // That no row was skipped is data, too. With a declared number of units a skipped row is one
-    // unit less, which the guarantee covers.
+    // That no row was skipped is also information about the data. With a declared number of units,
+    // a skipped row is one unit less, which the guarantee covers.
     if plan.data.on_bad_row == OnBadRow::Skip && plan.declared_units().is_none() {
         assumptions.push(format!(
-            "the number of rows of the training file that were skipped ({}), which have another \
-             number of fields than the header or are no JSON, is public",
+            "the number of skipped rows of the training file ({}), which have a different number \
+             of fields than the header or are not JSON, is public",
             prepared.data.skipped
         ));
     }
@@ -244,8 +147,8 @@ pub fn assumptions(
     assumptions.extend(of_method);
     if plan.training.dropout {
         assumptions.push(
-            "dropout masks, which are hashed from a secret number and not drawn one by one, tell \
-             nothing of each other"
+            "dropout masks, which are hashed from a secret number and not drawn one by one, reveal \
+             nothing about each other"
                 .to_owned(),
         );
     }

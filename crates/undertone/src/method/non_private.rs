@@ -1,15 +1,15 @@
 //! Non-private fine-tuning: shuffled batches, no clipping, no noise.
 
-use super::{Begin, Facts, Procedure, Sample, StepInfo};
+use super::{Begin, Facts, Procedure, Sample};
 use crate::data::ShuffledEpochs;
 use crate::error::Result;
 use crate::gradient::ClippedSum;
 use crate::noise::purpose;
-use crate::train::{Learner, Step};
+use crate::step::{Cost, Learner, Step};
 use undertone_accounting::Guarantee;
 use undertone_run::{Claim, Resolved, TrainingSection};
 
-/// Steps of an epoch, without noise.
+/// The steps of an epoch, without noise.
 pub(super) fn calibrate(training: &TrainingSection, units: usize) -> Resolved {
     Resolved {
         units,
@@ -41,8 +41,8 @@ impl Procedure for NonPrivate {
         Ok(Sample { divisor: units.len() as f64, units })
     }
 
-    fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {
-        learner.update(sum, &Step::of(step, 0.0))
+    fn release(&mut self, sum: ClippedSum, step: Step, learner: &mut Learner) -> Result<()> {
+        learner.release(sum, step, Cost::NonPrivate)
     }
 
     fn without_gradient(

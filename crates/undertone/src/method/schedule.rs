@@ -7,23 +7,23 @@ use undertone_run::{NoiseSchedule, PrivacySection};
 /// A noise schedule with its hyperparameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// A fixed shape over the epochs, whose scale is calibrated.
+    /// A fixed shape over the epochs; calibration determines its scale.
     Shaped {
         shape: Shape,
-        /// Ratio of the first epoch's noise multiplier to the last one's.
+        /// Ratio of the first epoch's noise multiplier to the last epoch's.
         step_distance: f64,
     },
-    /// EWPBA, EW-FT's epoch-weighted privacy budget allocation, which also finds the shape.
+    /// EWPBA, EW-FT's epoch-weighted privacy budget allocation, which also determines the shape.
     Ewpba {
         /// S of EW-FT's Algorithm 2.
         step_distance: f64,
-        /// ε that the search begins by holding back.
+        /// The ε that the search initially holds back.
         reserve: f64,
     },
 }
 
 impl Schedule {
-    /// The schedule of a run file.
+    /// The schedule specified in a run file.
     pub fn of(privacy: &PrivacySection) -> Self {
         let step_distance = privacy.step_distance;
         let shape = match privacy.schedule {
@@ -58,7 +58,7 @@ impl Schedule {
         })
     }
 
-    /// Noise multiplier of each epoch relative to the last one's.
+    /// Noise multiplier of each epoch relative to that of the last epoch.
     pub fn factors(&self, passes: &Passes, epsilon: f64, delta: f64) -> Result<Vec<f64>> {
         match *self {
             Self::Shaped { shape, step_distance } => {

@@ -1,9 +1,9 @@
-//! Banded matrices that correlate the noise of the steps (banded matrix factorisation, BandMF).
+//! Banded matrices that correlate the noise across steps (banded matrix factorization, BandMF).
 //!
 //! With x_t the clipped sum of step t, DP-SGD releases x + z. Here x + C⁻¹z is released, where C is
-//! lower triangular and Toeplitz with the coefficients c_0 … c_{b−1} in every column, of ℓ2 norm 1.
-//! A sum of many steps, which is what weights are, then has far less noise: where C⁻¹z of one step
-//! is large, the next ones take some of it back.
+//! a lower triangular Toeplitz matrix with the coefficients c_0 … c_{b−1} in every column, of ℓ2
+//! norm 1. A sum over many steps, such as the weights, then has far less noise: if C⁻¹z of one step
+//! is large, the next steps partly cancel it.
 
 /// The coefficients of C.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,9 +12,9 @@ pub struct Bands {
 }
 
 impl Bands {
-    /// The square root of the matrix of prefix sums, cut off after `bands` coefficients: c_k in
-    /// proportion to C(2k, k)/4^k. Without a cut, C⁻¹ and the sums have equal shares of the error,
-    /// which is the best Toeplitz factorisation.
+    /// The square root of the prefix-sum matrix, truncated after `bands` coefficients: c_k is
+    /// proportional to C(2k, k)/4^k. Without truncation, C⁻¹ and the sums contribute equally to the
+    /// error, which is the best Toeplitz factorization.
     pub fn square_root(bands: usize) -> Self {
         let ratio = |k: usize| (2 * k - 1) as f64 / (2 * k) as f64;
         let mut coefficients = vec![1.0];
@@ -36,7 +36,7 @@ impl Bands {
         &self.coefficients
     }
 
-    /// The first coefficients of C⁻¹, which is lower triangular and Toeplitz, too.
+    /// The first coefficients of C⁻¹, which is also lower triangular and Toeplitz.
     pub fn inverse(&self, count: usize) -> Vec<f64> {
         let c = &self.coefficients;
         let mut inverse: Vec<f64> = Vec::with_capacity(count);
@@ -69,8 +69,8 @@ mod tests {
         }
     }
 
-    /// A unit that takes part in steps t, t + b, … moves C x by columns that share no row, each of
-    /// norm at most 1: what the accounting of blocks rests on.
+    /// A unit that participates in steps t, t + b, … moves C x by columns that share no row, each
+    /// of norm at most 1. The block accounting relies on this.
     #[test]
     fn participations_that_are_b_steps_apart_do_not_meet() {
         let (steps, bands) = (23, 4);

@@ -1,6 +1,6 @@
 //! The Gaussian mechanism on groups of coordinates.
 
-/// A sum in groups of coordinates, each with its clipping bound and its noise.
+/// A sum over groups of coordinates, each with its own clipping bound and noise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupedGaussian {
     bounds: Vec<f64>,
@@ -8,7 +8,7 @@ pub struct GroupedGaussian {
 }
 
 impl GroupedGaussian {
-    /// Clipping bound C_k and noise std s_k of each group.
+    /// Creates the mechanism from the clipping bound C_k and the noise std s_k of each group.
     ///
     /// # Panics
     /// If the two lists differ in length.
@@ -17,13 +17,13 @@ impl GroupedGaussian {
         Self { bounds, stds }
     }
 
-    /// Effective noise multiplier: σ_eff of the [lemma](crate::noise).
+    /// The effective noise multiplier, σ_eff of the [lemma](crate::noise).
     pub fn noise_multiplier(&self) -> f64 {
         let squared: f64 = self
             .bounds
             .iter()
             .zip(&self.stds)
-            // A group that no unit can change costs nothing, whatever its noise.
+            // A group that no unit can change costs no privacy, whatever its noise.
             .filter(|(bound, _)| **bound != 0.0)
             .map(|(bound, std)| (bound / std).powi(2))
             .sum();
@@ -45,8 +45,8 @@ mod tests {
         }
     }
 
-    /// The privacy loss of moving a Gaussian by v depends on Σ (v_j/s_j)²: no v that keeps to the
-    /// bounds does worse than σ_eff says.
+    /// The privacy loss of moving a Gaussian by v depends on Σ (v_j/s_j)²: no v within the bounds
+    /// does worse than σ_eff states.
     #[test]
     fn no_direction_is_worse_than_stated() {
         let (bounds, stds) = ([0.5, 1.0, 0.1], [1.0, 0.8, 0.3]);
@@ -63,7 +63,7 @@ mod tests {
             for group in 0..3 {
                 let mut direction: Vec<f64> = (0..sizes[group]).map(|_| random()).collect();
                 let norm = direction.iter().map(|x| x * x).sum::<f64>().sqrt();
-                // Mostly on the bound, where the worst cases are, sometimes inside.
+                // Mostly on the bound, where the worst cases are; sometimes inside.
                 let radius = bounds[group] * if trial % 4 == 0 { random() + 0.5 } else { 1.0 };
                 direction.iter_mut().for_each(|x| *x *= radius / norm);
                 squared += direction.iter().map(|x| (x / stds[group]).powi(2)).sum::<f64>();

@@ -1,4 +1,4 @@
-//! From a run file to a plan, or to an error of one sentence.
+//! Turns a run file into a plan, or into a one-sentence error.
 
 use super::{Method, Plan};
 use crate::data::Task;
@@ -53,13 +53,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether the validation file is the training file, by whatever path.
+    /// Whether the validation file is the training file, possibly by another path.
     pub fn validates_on_training_file(&self) -> bool {
         self.data.validation.as_ref().is_some_and(|file| self.is_training_file(file))
     }
 
     fn is_training_file(&self, file: &Path) -> bool {
-        // A pattern or a folder stands for its files; one in common is enough.
+        // A pattern or a folder stands for its files; a single common file is enough.
         let places = |path: &Path| -> Vec<PathBuf> {
             let files = read::files(path).unwrap_or_default();
             files.iter().filter_map(|file| std::fs::canonicalize(file).ok()).collect()
@@ -68,7 +68,7 @@ impl Plan {
         *file == *self.data.train || places(file).iter().any(|place| own.contains(place))
     }
 
-    /// Refuses to call the training file public.
+    /// Refuses to treat the training file as public.
     fn check_public_files(&self) -> Result<()> {
         let files = match &self.method {
             Method::NonPrivate => Vec::new(),
@@ -78,13 +78,13 @@ impl Plan {
         match files.into_iter().find(|file| self.is_training_file(file)) {
             None => Ok(()),
             Some(file) => Err(Error::plan(format!(
-                "{} is the private training file, so it cannot be taken for a public one",
+                "{} is the private training file, so it cannot be used as a public one",
                 file.display()
             ))),
         }
     }
 
-    /// What the validation file is declared to be, and is used for.
+    /// Checks that the declaration of the validation file fits its use.
     fn check_validation(&self) -> Result<()> {
         let data = &self.data;
         if data.validation_is_public && self.validates_on_training_file() {
@@ -98,8 +98,8 @@ impl Plan {
         }
         if self.is_private() && !data.validation_is_public {
             return Err(Error::plan(
-                "training.stop_early decides by data.validation, and no ledger pays for what a \
-                 private file tells: set data.validation_is_public = true if the file is public \
+                "training.stop_early uses data.validation, and no ledger entry covers what a \
+                 private file reveals: set data.validation_is_public = true if the file is public \
                  and does not depend on the training file, or leave stop_early out",
             ));
         }
@@ -115,7 +115,7 @@ impl Plan {
     }
 }
 
-/// Refuses to read classes from a column that holds texts or people.
+/// Refuses to read classes from a column that contains texts or authors.
 fn check_label_column(data: &DataSection) -> Result<()> {
     let also = match &data.author {
         Some(author) if *author == data.label => "data.author",
@@ -129,7 +129,7 @@ fn check_label_column(data: &DataSection) -> Result<()> {
     )))
 }
 
-/// δ, which every private method needs.
+/// δ, which every private method requires.
 pub(crate) fn delta(file: &RunFile) -> Result<f64> {
     file.privacy.delta.ok_or_else(|| {
         Error::plan(

@@ -1,5 +1,5 @@
-//! The checked run file. `RunFile` is what serde reads; `Plan` has the defaults that depend on the
-//! method filled in, and contradictory settings have been refused.
+//! The checked run file. `RunFile` is what serde reads; in a `Plan`, defaults that depend on the
+//! method are filled in, and contradictory settings have been rejected.
 
 pub(crate) mod check;
 mod recipe;
@@ -13,26 +13,28 @@ use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
 use crate::model::TaskHead;
-use crate::train::optimiser;
+use crate::step::optimizer;
+use crate::tensor::Precision;
 use std::path::Path;
 use undertone_run::{
-    ComputeSection, DataSection, ModelSection, PrivacySection, RunFile, TaskName, TrainingSection,
+    ComputeSection, DataSection, ModelSection, PrecisionName, PrivacySection, RunFile, TaskName,
+    TrainingSection,
 };
 
-/// A checked run.
+/// A checked run file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The base model and its trainable parameters.
     pub model: ModelSection,
     /// The data files, their columns and the privacy unit.
     pub data: DataSection,
-    /// The optimiser's hyperparameters.
+    /// The hyperparameters of training.
     pub training: TrainingSection,
-    /// Settings that change time and memory only.
+    /// Settings that only affect time and memory.
     pub compute: ComputeSection,
     /// The method and its plan.
     pub method: Method,
-    /// The privacy section as it was written, for plan.toml.
+    /// The privacy section as written, for plan.toml.
     privacy: PrivacySection,
 }
 
@@ -47,7 +49,7 @@ pub enum Method {
 }
 
 impl Plan {
-    /// Reads and checks a run file; each of `changes` is `key=value` with the key's path, such as
+    /// Reads and checks a run file. Each of `changes` is `key=value` with the key's path, such as
     /// `privacy.epsilon=2`.
     pub fn read(path: &Path, changes: &[String]) -> Result<Self> {
         Self::check(RunFile::read(path, changes)?).map_err(|e| match e {
@@ -56,12 +58,12 @@ impl Plan {
         })
     }
 
-    /// As [`Plan::read`], from the file's text.
+    /// Like [`Plan::read`], but takes the text of the file.
     pub fn parse(text: &str, changes: &[String]) -> Result<Self> {
         Self::check(RunFile::parse(text, changes)?)
     }
 
-    /// The run file, as plan.toml and summary.json keep it.
+    /// The run file, as stored in plan.toml and summary.json.
     pub fn file(&self) -> RunFile {
         RunFile {
             format: None,
@@ -75,21 +77,7 @@ impl Plan {
 
     /// The task, with the columns that it reads.
     pub fn task(&self) -> Task {
-        let data = &self.data;
-        match data.task {
-            TaskName::Classification => {
-                Task::Classification { text: data.text.clone(), label: Some(data.label.clone()) }
-            }
-            TaskName::LanguageModelling => Task::LanguageModelling { text: data.text[0].clone() },
-            TaskName::MaskedLanguageModelling => {
-                Task::MaskedLanguageModelling { text: data.text[0].clone() }
-            }
-            TaskName::Completion => Task::Completion {
-                prompt: data.prompt.clone(),
-                completion: data.completion.clone(),
-            },
-            TaskName::Chat => Task::Chat { messages: data.messages.clone() },
-        }
+        task_of(&self.data)
     }
 
     /// The task head that the model must have.
@@ -111,7 +99,7 @@ impl Plan {
         }
     }
 
-    /// The release that the method makes and the ledger does not hold, in paper mode.
+    /// In paper mode, the release that the method makes but the ledger does not contain.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match &self.method {
             Method::NonPrivate => None,
@@ -120,13 +108,14 @@ impl Plan {
         }
     }
 
-    /// The declared number of privacy units; none if the training file's own is taken to be public.
+    /// The declared number of privacy units; `None` if the training file's own number is treated as
+    /// public.
     pub fn declared_units(&self) -> Option<u64> {
         self.privacy.units
     }
 
-    /// The number of privacy units that rate, steps and noise are computed from: the declared one,
-    /// or `counted`, that of the training file.
+    /// The number of privacy units from which sampling rate, steps and noise are computed: the
+    /// declared number, or else `counted`, that of the training file.
     pub fn units(&self, counted: usize) -> usize {
         self.privacy.units.map_or(counted, |declared| declared as usize)
     }
@@ -141,21 +130,55 @@ impl Plan {
         }
     }
 
-    /// The units of the training file that are trained on: all, or all but those held out.
+    /// The units of the training file that are used for training: all, or all except those held
+    /// out.
     pub fn trained_part(&self) -> Part {
         self.data.hold_out.map_or(Part::All, |share| Part::Without(HoldOut(share)))
     }
 
-    /// The optimiser's hyperparameters.
-    pub fn optimiser(&self) -> optimiser::Settings {
+    /// The precision requested by the run file.
+    pub fn precision(&self) -> Option<Precision> {
+        self.compute.precision.map(precision_of)
+    }
+
+    /// The optimizer's hyperparameters.
+    pub fn optimiser(&self) -> optimizer::Settings {
         let training = &self.training;
-        optimiser::Settings {
+        optimizer::Settings {
             kind: training.optimiser,
             momentum: training.momentum,
             betas: training.betas,
             epsilon: training.adam_epsilon,
             weight_decay: training.weight_decay,
         }
+    }
+}
+
+/// The precision with the name given in a run file or on the command line.
+pub fn precision_of(name: PrecisionName) -> Precision {
+    match name {
+        PrecisionName::F32 => Precision::F32,
+        PrecisionName::Tf32 => Precision::Tf32,
+        PrecisionName::Bf16 => Precision::Bf16,
+    }
+}
+
+/// The task of a run file's data, and the columns that it reads.
+pub fn task_of(data: &DataSection) -> Task {
+    match data.task {
+        TaskName::Classification => {
+            Task::Classification { text: data.text.clone(), label: Some(data.label.clone()) }
+        }
+        TaskName::LanguageModelling => {
+            Task::LanguageModelling { text: data.text.first().cloned().unwrap_or_default() }
+        }
+        TaskName::MaskedLanguageModelling => {
+            Task::MaskedLanguageModelling { text: data.text.first().cloned().unwrap_or_default() }
+        }
+        TaskName::Completion => {
+            Task::Completion { prompt: data.prompt.clone(), completion: data.completion.clone() }
+        }
+        TaskName::Chat => Task::Chat { messages: data.messages.clone() },
     }
 }
 
@@ -215,12 +238,12 @@ optimiser = "adamw"
         assert!(error.contains("privacy.epsilon is for private methods"), "{error}");
     }
 
-    /// A key that is accepted means something: two values of it are two plans. Over all keys of
-    /// [privacy], all methods and both modes.
+    /// Every accepted key has an effect: two values of it give two different plans. Tested over all
+    /// keys of [privacy], all methods and both modes.
     #[test]
     fn no_key_is_accepted_and_ignored() {
         let lora = "model.tuning={ lora = { rank = 8 } }";
-        // A key and two values; what else it needs to have a meaning at all.
+        // A key, two values, and the other settings that it needs to have an effect.
         let keys: [(&str, &str, &str, &[&str]); 55] = [
             ("epsilon", "2", "4", &[]),
             ("delta", "1e-5", "1e-6", &[]),
@@ -348,8 +371,8 @@ optimiser = "adamw"
             (published(&["privacy.local.bound=clip"]), "a bounded ReLU keeps in a box"),
             (published(&["privacy.local.dims=[4]"]), "encoders of dp-forward and ew-ft"),
             (published(&["privacy.local.noise_is=norm"]), "dp-forward and ew-ft"),
-            (published(&["privacy.local.after=3"]), "after is \"output\""),
-            (vec!["privacy.method=mvg", "privacy.local.after=3"], "after is \"output\""),
+            (published(&["privacy.local.after=3"]), "after must be \"output\""),
+            (vec!["privacy.method=mvg", "privacy.local.after=3"], "after must be \"output\""),
             (
                 vec!["privacy.method=dp-forward", "privacy.local.dims=[4]"],
                 "encoders of dp-forward and ew-ft",
@@ -372,7 +395,7 @@ optimiser = "adamw"
             ),
             (
                 vec!["privacy.method=rap-ft", "privacy.rap_ft.initial=naive"],
-                "language-modelling and completion",
+                "language-modelling, completion and chat",
             ),
             (
                 vec![
@@ -387,7 +410,7 @@ optimiser = "adamw"
             let error = changed(&changes).unwrap_err().to_string();
             assert!(error.contains(sentence), "{changes:?}: {error}");
         }
-        // As published too a path's noise must not rise.
+        // In paper mode, too, a path's noise must not increase.
         let rising = [
             "privacy.method=dp-forward",
             "privacy.mode=paper",

@@ -1,54 +1,54 @@
 //! The recipe: hyperparameters that a run file leaves to "auto".
 //!
 //! Every choice is a function of public quantities: the number of privacy units (which the
-//! accountant takes to be public), the number of parameters, ε, task, fine-tuning method and kind
-//! of device. It never looks at an example, so it costs no privacy.
+//! accountant treats as public), the number of parameters, ε, the task, the fine-tuning method and
+//! the kind of device. The recipe never looks at an example, so it costs no privacy.
 
 use undertone_run::{Choices, Clip, LearningRateSchedule, OptimiserKind, TaskName, Tuning};
 
-/// A private batch is about so many times the root of the number of units: 1,024 of 5,000 and 4,096
-/// of 67,000 were better than a quarter of that.
+/// A private batch is about this multiple of the square root of the number of units: 1,024 of 5,000
+/// and 4,096 of 67,000 worked better than a quarter of that.
 const BATCH_OF_ROOT: f64 = 12.0;
-/// The smallest and the largest private batch; powers of two.
+/// The smallest and the largest private batch, which are powers of two.
 const PRIVATE_BATCH: (u64, u64) = (64, 8192);
-/// A private batch is at most this part of the units: one over so many.
+/// A private batch is at most the number of units divided by this.
 const PART_OF_UNITS: u64 = 4;
-/// The batch of a non-private run.
+/// The batch size of a non-private run.
 const NON_PRIVATE_BATCH: u64 = 64;
-/// Steps that a private run aims at on a GPU and on the CPU; noise grows with their number more
-/// slowly than what is learnt.
+/// The target number of steps of a private run, on a GPU and on the CPU. Noise grows more slowly
+/// with the number of steps than learning progress does.
 const STEPS: Steps = Steps { gpu: 320, cpu: 160 };
-/// The fewest and the most epochs of a private run, and those of a non-private one.
+/// The minimum and maximum number of epochs of a private run, and the number of a non-private run.
 const PRIVATE_EPOCHS: (u64, u64) = (3, 40);
 const NON_PRIVATE_EPOCHS: u32 = 3;
-/// Learning rates of a private run: of full fine-tuning in batches of [`FULL_BATCH`], smaller ones
-/// in smaller batches; and where few parameters are trainable in as many steps as on a GPU, where
-/// fewer steps take larger ones, up to twice that.
+/// Learning rates of a private run. For full fine-tuning, the rate is for batches of
+/// [`FULL_BATCH`]; smaller batches use smaller rates. With few trainable parameters, the rate is
+/// for the target number of steps on a GPU; fewer steps use larger rates, up to twice this one.
 const PRIVATE_RATE: Rates = Rates { full: 5e-4, few: 2e-3 };
-/// The batch of full fine-tuning that its learning rate is for: E2E's. Enron's mails, in batches of
-/// 256, have perplexity 287 at half of it, 387 at all of it and 594 at twice.
+/// The batch of full fine-tuning to which its learning rate applies, taken from E2E. Enron emails,
+/// in batches of 256, reach perplexity 287 at half this learning rate, 387 at the full rate and 594
+/// at twice the rate.
 const FULL_BATCH: f64 = 2048.0;
 /// Learning rates of a non-private run.
 const NON_PRIVATE_RATE: Rates = Rates { full: 5e-5, few: 1e-3 };
-/// Schedule of the learning rate, and the share of all steps in which it rises.
+/// Learning rate schedule, and the fraction of steps used for warm-up.
 const SCHEDULE: LearningRateSchedule = LearningRateSchedule::Linear;
 const WARMUP: f64 = 0.05;
-/// ℓ2 norm to which gradients are clipped: in classification with few trainable parameters, above
-/// the norm of an ordinary gradient, since examples that are wrong must count for more than those
-/// that are right; otherwise 1.
+/// ℓ2 clipping norm of gradients. In classification with few trainable parameters, it is above the
+/// norm of an ordinary gradient, since misclassified examples must count for more than correctly
+/// classified ones; otherwise it is 1.
 const CLIP_OF_CLASSIFICATION: f64 = 6.0;
 const CLIP: f64 = 1.0;
-/// δ is the largest power of ten that is at most one over so many times the units …
+/// δ is the largest power of ten that is at most one over this multiple of the number of units …
 const UNITS_TIMES: u64 = 10;
-/// … and never above 10 to this negative power.
+/// … and never above 10 to the negative of this power.
 const LEAST_DIGITS_OF_DELTA: u32 = 5;
 
-/// A language model with at most so many parameters is trained as a whole: of stories15M on E2E at
-/// ε = 8 all weights reach a perplexity of 4.2, LoRA on all layers 14.1.
+/// A language model with at most this number of parameters is fully fine-tuned: for stories15M on
+/// E2E at ε = 8, full fine-tuning reaches a perplexity of 4.2, LoRA on all layers 14.1.
 const SMALL_LANGUAGE_MODEL: u64 = 50_000_000;
 
-/// Whether all weights are trained where nothing else is said: in language modelling with a small
-/// model.
+/// Whether full fine-tuning is the default: for language modeling with a small model.
 pub(super) fn prefers_full_fine_tuning(task: TaskName, parameters: u64) -> bool {
     matches!(task, TaskName::LanguageModelling | TaskName::Completion | TaskName::Chat)
         && parameters <= SMALL_LANGUAGE_MODEL
@@ -64,24 +64,24 @@ struct Rates {
     few: f64,
 }
 
-/// What the recipe may look at: public quantities alone.
+/// The inputs of the recipe: only public quantities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublicFacts {
     /// Whether the method adds noise.
     pub private: bool,
-    /// Target ε; none where a noise multiplier is given, and in a non-private run.
+    /// Target ε; `None` if a noise multiplier is given, and in a non-private run.
     pub epsilon: Option<f64>,
     /// Number of privacy units in the training file.
     pub units: u64,
-    /// Number of trainable parameters; none where the model is not at hand.
+    /// Number of trainable parameters; `None` if the model is not available.
     pub parameters: Option<u64>,
     /// The task.
     pub task: TaskName,
     /// Which parameters are trainable.
     pub tuning: Tuning,
-    /// The optimiser, if the run file names one.
+    /// The optimizer, if the run file names one.
     pub optimiser: Option<OptimiserKind>,
-    /// Whether a GPU computes.
+    /// Whether the run uses a GPU.
     pub gpu: bool,
 }
 
@@ -123,16 +123,17 @@ pub fn recipe(facts: &PublicFacts) -> Choices {
     }
 }
 
-/// Private learning rate of full fine-tuning, in units of that of large batches: all parameters
-/// bear noise, and in a small batch more of it. As the third root of the batch, in twentieths.
+/// Private learning rate of full fine-tuning, relative to that of large batches: all parameters
+/// receive noise, and a small batch has more of it. It scales with the cube root of the batch, in
+/// steps of one twentieth.
 fn of_batch(batch: u64) -> f64 {
     let part = (batch as f64 / FULL_BATCH).cbrt().clamp(0.2, 1.0);
     (part * 20.0).round() / 20.0
 }
 
-/// Private learning rate of an optimiser, in units of that of adam-corrected: what was best for
-/// each on SST-2 and QNLI with LoRA. Noise makes up most of AdamW's second moment, and its steps
-/// that much smaller.
+/// Private learning rate of an optimizer, relative to that of adam-corrected: the best value for
+/// each on SST-2 and QNLI with LoRA. Noise makes up most of AdamW's second moment, which makes its
+/// steps correspondingly smaller.
 fn of_optimiser(optimiser: OptimiserKind) -> f64 {
     match optimiser {
         OptimiserKind::AdamCorrected => 1.0,
@@ -141,24 +142,24 @@ fn of_optimiser(optimiser: OptimiserKind) -> f64 {
     }
 }
 
-/// δ of the recipe: well below one over the number of units, so that publishing one unit in full is
-/// not what it allows.
+/// δ chosen by the recipe: well below one over the number of units, so that it does not permit
+/// publishing one unit in full.
 pub fn delta(units: u64) -> f64 {
     let bound = u128::from(units.max(1)) * u128::from(UNITS_TIMES);
     let digits = (LEAST_DIGITS_OF_DELTA..).find(|&digits| 10_u128.pow(digits) >= bound);
-    // Read as a run file would read it, so that what is written down is the same number.
+    // Parsed in the same way as a run file, so that the written value is the same number.
     format!("1e-{}", digits.unwrap_or(LEAST_DIGITS_OF_DELTA)).parse().unwrap_or(1e-5)
 }
 
-/// Epochs that lead to the wanted number of steps.
+/// The number of epochs that gives the target number of steps.
 fn private_epochs(facts: &PublicFacts) -> u32 {
     let steps = if facts.gpu { STEPS.gpu } else { STEPS.cpu };
     let wanted = (steps * private_batch(facts.units)).div_ceil(facts.units.max(1));
     wanted.clamp(PRIVATE_EPOCHS.0, PRIVATE_EPOCHS.1) as u32
 }
 
-/// How much larger the learning rate is than that of as many steps as are aimed at on a GPU: as the
-/// root of how many fewer there are, rounded to a tenth so that it reads well.
+/// The factor by which the learning rate exceeds that for the target number of steps on a GPU: the
+/// square root of the ratio by which there are fewer steps, rounded to a tenth for readability.
 fn rise(facts: &PublicFacts) -> f64 {
     let batch = private_batch(facts.units);
     let steps = (facts.units / batch).max(1) * u64::from(private_epochs(facts));
@@ -166,8 +167,8 @@ fn rise(facts: &PublicFacts) -> f64 {
     (rise * 10.0).round() / 10.0
 }
 
-/// A power of two near a multiple of the root of the units, within its range, and at most a part of
-/// the units.
+/// A power of two near a multiple of the square root of the number of units, within its range, and
+/// at most a fixed fraction of the units.
 fn private_batch(units: u64) -> u64 {
     let (least, most) = PRIVATE_BATCH;
     let wanted = (BATCH_OF_ROOT * (units as f64).sqrt()).max(1.0);
@@ -195,7 +196,7 @@ mod tests {
         }
     }
 
-    /// From one unit to ten million, by steps of less than a tenth.
+    /// From one unit to ten million, in steps of less than a tenth.
     fn numbers_of_units() -> Vec<u64> {
         let mut numbers = vec![1_u64];
         while *numbers.last().unwrap() < 10_000_000 {
@@ -255,7 +256,7 @@ mod tests {
         assert!(open.batch < private.batch && open.epochs < private.epochs);
         let full = recipe(&PublicFacts { tuning: Tuning::Full, ..facts(67_349) });
         assert!(full.learning_rate < private.learning_rate);
-        // What was tried with all weights: E2E and Enron's mails.
+        // Settings that were tried with full fine-tuning: E2E and Enron emails.
         let full = |units| {
             let tuning = Tuning::Full;
             recipe(&PublicFacts { tuning, gpu: true, ..facts(units) }).learning_rate
@@ -264,7 +265,7 @@ mod tests {
         let sgd = recipe(&PublicFacts { optimiser: Some(OptimiserKind::Sgd), ..facts(67_349) });
         assert_eq!(sgd.optimiser, OptimiserKind::Sgd);
         assert_eq!(sgd.learning_rate, 15.0 * private.learning_rate);
-        // What was tried on a GPU: SST-2, and QNLI with 4,463 units.
+        // Settings that were tried on a GPU: SST-2, and QNLI with 4,463 units.
         let large = recipe(&PublicFacts { gpu: true, ..facts(67_349) });
         assert_eq!((large.batch, large.epochs, large.learning_rate), (4096, 20, 2e-3));
         let small = recipe(&PublicFacts { gpu: true, ..facts(4_463) });

@@ -1,4 +1,4 @@
-//! From a run file as it is written to a plan: the recipe chooses what is "auto".
+//! Turns a run file as written into a plan: the recipe fills in "auto" values.
 
 use super::Plan;
 use super::recipe::{PublicFacts, prefers_full_fine_tuning, recipe};
@@ -11,28 +11,29 @@ use undertone_run::{
     AutoKey, Choices, DataSection, LoraSettings, MethodName, TaskName, Tuning, WrittenRun,
 };
 
-/// A plan, and what the recipe chose for it.
+/// A plan, and the keys that the recipe chose for it.
 #[derive(Clone, Debug)]
 pub struct ResolvedPlan {
-    /// The plan, in which nothing is open.
+    /// The plan, with no value left open.
     pub plan: Plan,
     /// The keys that were left to the recipe.
     pub chosen: Vec<AutoKey>,
 }
 
 impl Plan {
-    /// Checks a run file and lets the recipe choose what it leaves open. Reads the model only and,
-    /// unless it is declared, the number of units in the training file.
+    /// Checks a run file and lets the recipe choose the values that it leaves open. Reads only the
+    /// model and, unless it is declared, the number of units in the training file.
     pub fn resolve(written: &WrittenRun, device: &Device) -> Result<ResolvedPlan> {
         let chosen = written.open().to_vec();
-        // With choices of the right kind first: a contradiction is told before anything is loaded.
+        // First use placeholder choices of the right kind: contradictions are reported before
+        // anything is loaded.
         let draft = written.complete(&recipe(&draft_facts(written, device)))?;
         let plan = Self::check(draft)?;
         if chosen.is_empty() {
             return Ok(ResolvedPlan { plan, chosen });
         }
         if written.method().is_local() {
-            // δ alone is open, and depends on the number of units alone.
+            // Only δ is open, and it depends only on the number of units.
             let units = public_units(written)?;
             let facts = PublicFacts { units, ..draft_facts(written, device) };
             let plan = Self::check(written.complete(&recipe(&facts))?)?;
@@ -43,22 +44,22 @@ impl Plan {
         Ok(ResolvedPlan { plan, chosen })
     }
 
-    /// As [`Plan::resolve`], for a model that is not at hand: the recipe does without its number of
-    /// parameters, and the base model is taken to have the head that its task needs.
+    /// Like [`Plan::resolve`], for a model that is not available: the recipe does not use its
+    /// number of parameters, and the base model is assumed to have the head that its task needs.
     pub fn resolve_without_model(written: &WrittenRun, device: &Device) -> Result<Self> {
         let units = public_units(written)?;
         let facts = PublicFacts { units, ..draft_facts(written, device) };
         Self::check(written.complete(&recipe(&facts))?)
     }
 
-    /// As [`Plan::resolve`], with the choices of a plan that was resolved before: a run that is
-    /// resumed keeps what it began with.
+    /// Like [`Plan::resolve`], with the choices of an earlier resolved plan: a resumed run keeps
+    /// its original choices.
     pub fn resolve_as(written: &WrittenRun, earlier: &Plan) -> Result<Self> {
         Self::check(written.complete(&Choices::of(&earlier.file()))?)
     }
 }
 
-/// The number of units that the recipe may look at: the declared one, or the training file's.
+/// The number of units that the recipe may use: the declared number, or that of the training file.
 fn public_units(written: &WrittenRun) -> Result<u64> {
     match written.declared_units() {
         Some(units) => Ok(units),
@@ -85,7 +86,7 @@ pub fn units_of(data: &DataSection) -> Result<UnitCount> {
     Ok(count_units(&data.train, data.format, &texts, &unit, part, data.on_bad_row)?)
 }
 
-/// Facts of a run whose data and model are not looked at.
+/// Facts about a run, without looking at its data and model.
 fn draft_facts(written: &WrittenRun, device: &Device) -> PublicFacts {
     const UNITS: u64 = 10_000;
     PublicFacts {
@@ -100,8 +101,8 @@ fn draft_facts(written: &WrittenRun, device: &Device) -> PublicFacts {
     }
 }
 
-/// LoRA on the architecture's usual layers: under noise, few trainable parameters classify better
-/// than all.
+/// LoRA on the architecture's usual layers: under noise, training few parameters classifies better
+/// than training all.
 pub(super) fn usual_tuning() -> Tuning {
     Tuning::Lora(LoraSettings::default())
 }
@@ -115,7 +116,7 @@ fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
         ..LoadOptions::default()
     };
     let mut model = Outline::read(&locate(&written.model().name())?, &options)?.model;
-    // LoRA would leave a new masked-language-modelling head as it is, with random weights.
+    // LoRA would leave a new masked-language-modeling head with random weights.
     let head_is_new = task_head == TaskHead::MaskedLanguageModel && !model.fresh.is_empty();
     let (_, all) = model.parameters.count();
     let tuning = match written.tuning() {
@@ -125,7 +126,7 @@ fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
     };
     if model.network.sanitiser.is_some() {
         return Err(Error::plan(
-            "the model has already been trained on perturbed embeddings; begin from its base model",
+            "the model has already been trained on perturbed embeddings; start from its base model",
         ));
     }
     model.apply_tuning(&tuning, 0)?;

@@ -2,22 +2,23 @@
 //!
 //! # What is proved
 //!
-//! Let M be the whole planned run: T steps (in local DP, all planned releases), with the noise that
-//! was calibrated for all of them. The decision to stop after an epoch, and the choice of the epoch
+//! Let M be the whole planned run: T steps (in local DP, all planned releases), with the noise
+//! calibrated for all of them. The decision to stop after an epoch, and the choice of the epoch
 //! whose weights are kept, are functions of the weights after each epoch and of the validation
 //! file. The weights are functions of M's releases; the file is public and does not depend on the
 //! training file, which is declared ([`validation_is_public`]) and recorded as an assumption. So
-//! what a stopped run releases is a function of what M would have released: its first steps, up to
+//! the output of a stopped run is a function of what M would have released: its first steps, up to
 //! a step that they themselves determine. **It is post-processing of M, and has M's (ε, δ).**
 //!
-//! The smaller ε of the steps taken alone is not claimed. The step at which a run stops depends on
-//! its releases, which depend on the private data; composition theorems for a number of steps that
-//! is fixed ahead, such as numerical composition of privacy-loss distributions, do not cover it. So
-//! the planned releases that are not made are recorded in the ledger before the run stops
-//! ([`Procedure::record_rest`]), and the ledger, from which ε is computed, holds all of M.
+//! The smaller ε of only the steps taken is not claimed. The step at which a run stops depends on
+//! its releases, which depend on the private data. Composition theorems for a number of steps that
+//! is fixed in advance, such as numerical composition of privacy-loss distributions, do not cover
+//! this case. So the remaining planned releases, although not made, are recorded in the ledger
+//! before the run stops ([`Procedure::record_rest`]), and the ledger, from which ε is computed,
+//! contains all of M.
 //!
-//! With a private validation file the decision would be a release that no ledger holds: it is
-//! refused.
+//! With a private validation file, the decision would be a release that no ledger contains, so such
+//! a file is rejected.
 //!
 //! [`validation_is_public`]: undertone_run::DataSection::validation_is_public
 //! [`Procedure::record_rest`]: crate::method::Procedure::record_rest
@@ -25,18 +26,18 @@
 use crate::evaluate::Metrics;
 use undertone_run::{KeptEpoch, Record, StopEarly};
 
-/// What is known of the epochs so far.
+/// The state of early stopping after the epochs so far.
 #[derive(Clone, Debug)]
 pub struct EarlyStop {
     settings: StopEarly,
-    /// Score and number (from 1) of the best epoch, the first if several are.
+    /// Score and number (starting at 1) of the best epoch; the earliest one in case of a tie.
     best: Option<(f64, u64)>,
-    /// The last epoch that was evaluated.
+    /// The last evaluated epoch.
     last: u64,
 }
 
 impl EarlyStop {
-    /// Continues after these records of a run that is resumed, or begins without any.
+    /// Resumes from the records of a run, or starts from scratch if there are none.
     pub fn after(settings: StopEarly, records: &[Record]) -> Self {
         let mut stop = Self { settings, best: None, last: 0 };
         for record in records {
@@ -47,7 +48,7 @@ impl EarlyStop {
         stop
     }
 
-    /// Takes note of an epoch; returns whether it is the best so far.
+    /// Records the metrics of an epoch and returns whether it is the best so far.
     pub fn observe(&mut self, epoch: u64, metrics: &Metrics) -> bool {
         self.last = epoch;
         let score = score(metrics);
@@ -58,12 +59,12 @@ impl EarlyStop {
         better
     }
 
-    /// Whether the last `patience` epochs were no better than the best one before them.
+    /// Whether none of the last `patience` epochs improved on the best one before them.
     pub fn is_over(&self) -> bool {
         self.best.is_some_and(|(_, epoch)| self.last - epoch >= u64::from(self.settings.patience))
     }
 
-    /// The epoch whose weights are kept, from 1.
+    /// The epoch whose weights are kept, starting at 1.
     pub fn kept(&self) -> u64 {
         match (self.settings.keep, self.best) {
             (KeptEpoch::Best, Some((_, epoch))) => epoch,
@@ -71,19 +72,19 @@ impl EarlyStop {
         }
     }
 
-    /// Whether the weights of the best epoch have to be at hand at the end.
+    /// Whether the weights of the best epoch must be available at the end.
     pub fn keeps_best(&self) -> bool {
         self.settings.keep == KeptEpoch::Best
     }
 }
 
-/// The number that is the larger the better the model is.
+/// A score that is larger for better models.
 pub fn score(metrics: &Metrics) -> f64 {
     let score = match metrics {
         Metrics::Classification(found) => found.accuracy,
         Metrics::Language(found) => -found.loss,
     };
-    // A model that diverged is the worst.
+    // A diverged model gets the worst score.
     if score.is_nan() { f64::NEG_INFINITY } else { score }
 }
 
@@ -96,7 +97,8 @@ mod tests {
         Metrics::Language(LanguageMetrics { examples: 1, tokens: 1, loss, perplexity: loss.exp() })
     }
 
-    /// Losses by epoch; the epoch after which it stops, and the one that is kept.
+    /// Given the losses by epoch, returns the epoch after which training stops and the one that is
+    /// kept.
     fn stopped(losses: &[f64], patience: u32, keep: KeptEpoch) -> (u64, u64) {
         let mut stop = EarlyStop::after(StopEarly { patience, keep }, &[]);
         for (epoch, &loss) in (1..).zip(losses) {

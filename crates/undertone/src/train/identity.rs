@@ -1,17 +1,18 @@
-//! The identity of a run: what must be the same for it to be resumed.
+//! The identity of a run: what must stay the same for it to be resumed.
 //!
-//! A step that was lost in a crash is repeated with the same noise. That is the same release only
-//! if everything else is the same too: with other data, another architecture or another plan, the
-//! difference of two releases with the same noise would reveal the difference of their sums; with
-//! another secret, the repeated steps are new releases, which the ledger does not have.
+//! A step lost in a crash is repeated with the same noise. It is the same release only if
+//! everything else is the same too. With different data, a different architecture or a different
+//! plan, the difference of two releases with the same noise would reveal the difference of their
+//! sums; with a different secret, the repeated steps are new releases that are missing from the
+//! ledger.
 //!
-//! Types are taken apart field by field, without `..`: a new field does not compile before it is
-//! decided here whether a step depends on it.
+//! Types are destructured field by field, without `..`: code with a new field does not compile
+//! until someone decides here whether a step depends on it.
 
-use super::prepare::{Prepared, PublicData};
 use crate::collective::{self, Ranks};
 use crate::data::{Dataset, Example};
 use crate::error::Result;
+use crate::method::{Prepared, PublicData};
 use crate::model::{Model, Parameter};
 use crate::noise::{Secret, purpose};
 use crate::plan::Plan;
@@ -19,8 +20,8 @@ use sha2::{Digest, Sha256};
 use std::fmt::Debug;
 use undertone_run::{Identity, Resolved};
 
-/// The identity of a run: a hash, keyed by the secret, of everything that its releases are a
-/// function of, and a description of what determines floating-point rounding.
+/// The identity of a run: a hash, keyed by the secret, of everything that determines its releases,
+/// and a description of what determines floating-point rounding.
 pub fn identity(
     plan: &Plan,
     secret: &Secret,
@@ -33,7 +34,7 @@ pub fn identity(
     hash.add_debug(&env!("CARGO_PKG_VERSION"));
     hash.add_plan(plan);
     hash.add_debug(resolved);
-    // The folder of the model is what was read from it.
+    // The model's folder is covered by its contents.
     let Prepared {
         model,
         data,
@@ -43,7 +44,7 @@ pub fn identity(
         labels_were_found,
         labels_are_private: _,
     } = prepared;
-    // Without early stopping the validation file is used to report metrics only.
+    // Without early stopping, the validation file is only used to report metrics.
     if let (Some(_), Some(validation)) = (plan.training.stop_early, validation) {
         hash.add_data(validation);
     }
@@ -68,8 +69,8 @@ pub fn identity(
     Ok(Identity { run, machine, ranks, most_ranks: ranks })
 }
 
-/// Hashes of what all ranks of a run must have in common, each with the words for a rank that has
-/// something else. They are keyed by the run's secret.
+/// Hashes of everything that all ranks of a run must have in common, each with a message for a rank
+/// that differs. They are keyed by the run's secret.
 pub fn fingerprints(
     plan: &Plan,
     secret: &Secret,
@@ -87,7 +88,7 @@ pub fn fingerprints(
     };
     add("is another version of the program", &mut |hash| {
         hash.add_debug(&env!("CARGO_PKG_VERSION"));
-        // The program itself, where it can be read: two builds of a version may differ.
+        // The program itself, if it can be read: two builds of the same version may differ.
         let program = std::env::current_exe().and_then(std::fs::read).unwrap_or_default();
         hash.add(&program);
         Ok(())
@@ -96,7 +97,7 @@ pub fn fingerprints(
         hash.add_plan(plan);
         Ok(())
     })?;
-    // Not part of a run's identity, but ranks must exchange the same things at the same time.
+    // Not part of a run's identity, but all ranks must exchange the same data at the same time.
     add("has another compute.checkpoint_every", &mut |hash| {
         hash.add_debug(&plan.compute.checkpoint_every);
         Ok(())
@@ -130,15 +131,15 @@ pub fn fingerprints(
         }
         Ok(())
     })?;
-    // Every rank updates its own copy of the weights, which must stay the same on all of them.
-    add("computes on another kind of processor, GPU or number of threads", &mut |hash| {
+    // Every rank updates its own copy of the weights, and all copies must stay the same.
+    add("uses another kind of processor or GPU, or another number of threads", &mut |hash| {
         hash.add(machine.as_bytes());
         Ok(())
     })?;
     Ok(found)
 }
 
-/// Refuses ranks that differ from rank 0 in anything that the run is a function of.
+/// Rejects ranks that differ from rank 0 in anything that determines the run.
 pub fn check_ranks(ranks: &Ranks, own: &[(&'static str, [u8; 32])]) -> Result<()> {
     let bytes: Vec<u8> = own.iter().flat_map(|(_, hash)| *hash).collect();
     let all = ranks.all_gather(&bytes)?;
@@ -156,7 +157,8 @@ pub fn check_ranks(ranks: &Ranks, own: &[(&'static str, [u8; 32])]) -> Result<()
     Ok(())
 }
 
-/// A hash of a list of parts; each is preceded by its length, so that no two lists are alike.
+/// A hash of a list of parts. Each part is preceded by its length, so that different lists have
+/// different encodings.
 struct Fingerprint(Sha256);
 
 impl Fingerprint {
@@ -165,13 +167,14 @@ impl Fingerprint {
         self.0.update(bytes);
     }
 
-    /// A value whose derived `Debug` shows every field, with floats to their last digit.
+    /// Adds a value whose derived `Debug` shows every field, with floats to their last digit.
     fn add_debug(&mut self, value: &impl Debug) {
         self.add(format!("{value:?}").as_bytes());
     }
 
-    /// Everything of a plan but what is written beside the run, how often, and which way sums go,
-    /// which are the same bits. Micro-batches count: they decide dropout masks and rounding.
+    /// Adds everything in a plan except additional outputs, how often they are written, and the way
+    /// in which sums are exchanged, which gives the same bits. Micro-batches are included: they
+    /// determine dropout masks and rounding.
     fn add_plan(&mut self, plan: &Plan) {
         let mut plan = plan.clone();
         plan.compute.checkpoint_every = None;
@@ -192,7 +195,7 @@ impl Fingerprint {
     }
 
     fn add_data(&mut self, data: &Dataset) {
-        // What was left out is not trained on.
+        // Skipped rows are not used for training.
         let Dataset { examples, labels, units, most_per_unit, masking, skipped: _, tally: _ } =
             data;
         self.add_debug(&(labels, units, most_per_unit, examples.len()));

@@ -1,51 +1,24 @@
 //! Loads the model and the data of a plan.
 
-use crate::audit::canaries::CanaryTemplate;
 use crate::data::{
-    Dataset, Encoder, HoldOut, Labels, Options, Part, PrivacyUnit, Row, Tokeniser,
-    examples_by_line, format_of,
+    Dataset, HoldOut, Labels, Options, Part, PrivacyUnit, Tokeniser, examples_by_line, format_of,
+    stream,
 };
 use crate::error::{Error, Result};
 use crate::method::central::{AllocationPlan, MapSource};
+use crate::method::{Prepared, PublicData};
 use crate::model::folder::{Config, LoadOptions, Outline, load, locate};
 use crate::model::{Model, TaskHead};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
 use crate::tensor::Device;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use undertone_run::{PublicFile, TaskName, Tuning, private_labels};
-
-/// Model and data of a run, loaded.
-pub struct Prepared {
-    pub model: Model,
-    pub data: Dataset,
-    pub validation: Option<Dataset>,
-    pub public: PublicData,
-    /// Folder of the base model.
-    pub origin: PathBuf,
-    /// Whether the class names were read from the private training file.
-    pub labels_were_found: bool,
-    /// Whether the class names may not be published.
-    pub labels_are_private: bool,
-}
-
-/// Public data that the method uses.
-#[derive(Default)]
-pub struct PublicData {
-    /// Examples of a public relevance map.
-    pub relevance: Option<Dataset>,
-    /// Examples whose gradients ANADP's importance or AdaClip's second moments are of.
-    pub importance: Option<Dataset>,
-    /// Texts that an encoder is fitted on.
-    pub text: Option<Dataset>,
-    /// Labelled examples that the whole model is fine-tuned on first.
-    pub adaptation: Option<Dataset>,
-}
+use std::path::Path;
+use undertone_run::{PublicFile, Tuning, private_labels};
 
 impl Prepared {
-    /// Loads model and data; `data` replaces the training file. New parameters are drawn from the
-    /// secret.
+    /// Loads model and data; `data` replaces the training file. New parameters are initialized from
+    /// the secret.
     pub fn load(
         plan: &Plan,
         secret: &Secret,
@@ -55,7 +28,7 @@ impl Prepared {
         let origin = locate(&plan.model.name())?;
         let ClassNames { labels, were_found, are_private } = ClassNames::of(plan, &origin)?;
         let seed = secret.number(purpose::INITIAL_VALUES);
-        // The model and its configuration are published. Its data are read by the true names.
+        // The model and its configuration are published. The data is read using the true names.
         let published = |labels: &Labels| match are_private {
             true => labels.numbered(),
             false => labels.names().to_vec(),
@@ -69,7 +42,7 @@ impl Prepared {
         let mut model = load(&origin, &options)?;
         if model.network.sanitiser.is_some() {
             return Err(Error::plan(
-                "the model has already been trained on perturbed embeddings; begin from its base \
+                "the model has already been trained on perturbed embeddings; start from its base \
                  model",
             ));
         }
@@ -101,8 +74,8 @@ impl Prepared {
     }
 }
 
-/// Refuses to train anything but the whole model where its masked-language-modelling head is new:
-/// other fine-tuning methods leave that head as it is, with random weights.
+/// Requires full fine-tuning if the model's masked-language-modeling head is new: other fine-tuning
+/// methods would leave that head with random weights.
 pub(super) fn check_head(model: &Model, tuning: &Tuning) -> Result<()> {
     let masked = model.network.head.task_head == TaskHead::MaskedLanguageModel;
     match model.fresh.first().filter(|_| masked && *tuning != Tuning::Full) {
@@ -122,7 +95,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// A file with the columns of the training file.
+    /// Reads a file with the same columns as the training file.
     fn read(&self, path: &Path, options: Options) -> Result<Dataset> {
         let labels = self.labels.cloned();
         Ok(Dataset::load(path, &self.plan.task(), self.tokeniser, labels, &options)?)
@@ -160,8 +133,8 @@ impl Files<'_> {
     }
 }
 
-/// The tokenizer, the number of its tokens that the model has embeddings for, and the labels.
-fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
+/// The tokenizer, the number of its tokens for which the model has embeddings, and the labels.
+pub(crate) fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     let origin = locate(&plan.model.name())?;
     let labels = ClassNames::of(plan, &origin)?.labels;
     let options = LoadOptions {
@@ -175,7 +148,7 @@ fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     Ok((tokeniser, known, labels))
 }
 
-/// Options of a file of which every row is read, as a privacy unit of its own.
+/// Options for a file in which every row is read as its own privacy unit.
 fn every_row(plan: &Plan) -> Options {
     Options {
         format: plan.data.format,
@@ -188,14 +161,14 @@ fn every_row(plan: &Plan) -> Options {
     }
 }
 
-/// Options of the training file: the units that a run can draw, and nothing else.
+/// Options for the training file: only the units that a run can sample.
 fn trained_on(plan: &Plan) -> Options {
     let (unit, part, pack) = (plan.unit(), plan.trained_part(), plan.data.pack);
     Options { unit, part, pack, ..every_row(plan) }
 }
 
-/// Reads the examples that a run of the plan can draw, with their privacy units; or those of
-/// another file, each row as a privacy unit of its own.
+/// Reads the examples that a run of the plan can sample, with their privacy units; or those of
+/// another file, with each row as its own privacy unit.
 pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
     match path {
         None => read_part(plan, &plan.data.train, trained_on(plan)),
@@ -203,8 +176,8 @@ pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
     }
 }
 
-/// Reads the examples of the units that a run of the plan holds out; none if it holds out nothing.
-/// Of an author there are as many examples as there would be if they were trained on.
+/// Reads the examples of the units that a run of the plan holds out; `None` if it holds out
+/// nothing. An author has the same number of examples as if they were used for training.
 pub fn read_held_out(plan: &Plan) -> Result<Option<Dataset>> {
     let Some(share) = plan.data.hold_out else { return Ok(None) };
     let options = Options { part: Part::Only(HoldOut(share)), ..trained_on(plan) };
@@ -216,59 +189,45 @@ fn read_part(plan: &Plan, path: &Path, options: Options) -> Result<Dataset> {
     Ok(Dataset::load(path, &plan.task(), &tokeniser, labels, &options)?)
 }
 
-/// The number of examples that a run of the plan can draw from each row of its training file, by
-/// the row's line. Rows that it never draws are missing.
+/// The mean number of tokens of the first texts of a public file with the columns of the training
+/// file, as a run would truncate them. Labels are not read.
+pub fn typical_tokens(plan: &Plan, public: &Path) -> Result<usize> {
+    const TEXTS: usize = 10_000;
+    let (tokeniser, _, _) = reader(plan)?;
+    let task = plan.task().without_label();
+    let (mut texts, mut tokens) = (0, 0);
+    for chunk in stream(public, &task, &tokeniser, None, &every_row(plan))? {
+        for example in chunk? {
+            (texts, tokens) = (texts + 1, tokens + example.tokens.len());
+        }
+        if texts >= TEXTS {
+            break;
+        }
+    }
+    Ok(tokens.div_ceil(texts.max(1)).max(1))
+}
+
+/// The number of examples that a run of the plan can sample from each row of its training file, by
+/// the row's line number. Rows that are never sampled are missing.
 pub fn examples_of_rows(plan: &Plan) -> Result<BTreeMap<u64, usize>> {
     let (tokeniser, _, _) = reader(plan)?;
     let task = plan.task().without_label();
     Ok(examples_by_line(&plan.data.train, &task, &tokeniser, &trained_on(plan))?)
 }
 
-/// The template of canaries for a run: random tokens in examples of the run's task, as long as
-/// sentences. It does not depend on the data.
-pub fn canary_template(plan: &Plan) -> Result<CanaryTemplate> {
-    let (tokeniser, known, labels) = reader(plan)?;
-    let unknown = ["[UNK]", "<unk>"].map(|token| tokeniser.token_id(token));
-    let mut special = tokeniser.special();
-    special.retain(|token| !unknown.contains(&Some(*token)));
-    let words = (0..known as u32).filter(|token| !special.contains(token)).collect();
-    let task = plan.task().without_label();
-    let columns = task.columns().len();
-    let (file, long_texts) = (plan.data.train.clone(), plan.data.long_texts);
-    let encoder = Encoder::new(file, task, &tokeniser, None, long_texts)?;
-    let mut frames = Vec::new();
-    for words in 4..24 {
-        let text = "a ".repeat(words);
-        let values = match plan.data.task {
-            TaskName::Chat => {
-                let turn =
-                    |role: &str| serde_json::json!({ "role": role, "content": text.clone() });
-                vec![serde_json::json!([turn("user"), turn("assistant")]).to_string()]
-            }
-            _ => vec![text; columns],
-        };
-        frames.extend(encoder.examples(&Row { line: 1, values })?.into_iter().take(1));
-    }
-    Ok(CanaryTemplate {
-        frames,
-        words,
-        special,
-        classes: labels.map(|labels| labels.names().len()),
-    })
-}
-
 /// The class names of a run.
 pub(super) struct ClassNames {
-    /// None unless the run is one of classification.
+    /// `None` unless the task is classification.
     pub labels: Option<Labels>,
-    /// Whether they were read from the private training file.
+    /// Whether the names were read from the private training file.
     were_found: bool,
-    /// Whether they may not be published.
+    /// Whether the names must not be published.
     are_private: bool,
 }
 
 impl ClassNames {
-    /// The names of the run file, of a base model that is a classifier, or of the training file.
+    /// Takes the names from the run file, from a base model that is a classifier, or from the
+    /// training file.
     pub fn of(plan: &Plan, origin: &Path) -> Result<Self> {
         let names = |labels: Labels, were_found: bool, are_private: bool| Self {
             labels: Some(labels),
@@ -278,8 +237,10 @@ impl ClassNames {
         if plan.task_head() != TaskHead::SequenceClassification {
             return Ok(Self { labels: None, were_found: false, are_private: false });
         }
+        let renamed = &plan.data.rename_labels;
         if let Some(given) = &plan.data.labels {
-            return Ok(names(Labels::given(given.clone())?, false, false));
+            let given = Labels::given(given.clone())?.with_renamed(renamed)?;
+            return Ok(names(given, false, false));
         }
         let config = Config::read(origin)?;
         let classifies =
@@ -291,14 +252,16 @@ impl ClassNames {
                      base model has its own; remove it, or name the classes in data.labels",
                 ));
             }
-            // The model of a run that keeps its class names private has numbers in their place.
+            // The model of a run that keeps its class names private has numbers instead.
             let kept = private_labels(origin)?.filter(|kept| kept.len() == own.len());
             let are_private = kept.is_some();
-            return Ok(names(Labels::given(kept.unwrap_or(own))?, false, are_private));
+            let own = Labels::given(kept.unwrap_or(own))?.with_renamed(renamed)?;
+            return Ok(names(own, false, are_private));
         }
         let path = &plan.data.train;
         let format = format_of(path, plan.data.format)?;
-        let found = Labels::from_file(path, format, &plan.data.label, plan.data.on_bad_row)?;
+        let (column, on_bad_row) = (&plan.data.label, plan.data.on_bad_row);
+        let found = Labels::from_file(path, format, column, on_bad_row, renamed)?;
         Ok(names(found, true, !plan.data.publish_labels))
     }
 }

@@ -1,30 +1,29 @@
 //! A training run from a plan to a finished run folder.
 
-use super::card::{Saved, card};
+use super::card::card;
 use super::checkpoint;
 use super::early_stop::score;
-use super::event::TrainingEvent;
 use super::identity::{check_ranks, fingerprints, identity};
-use super::memory::{GpuMemory, peak_memory};
-use super::prepare::Prepared;
+use super::load::{device_of, load};
 use super::steps::Run;
 use super::together::{check_plan, shared};
 use crate::collective::{self, Ranks};
 use crate::data::Dataset;
-use crate::error::{Error, Result, is_of_system};
-use crate::method::{self, Begin};
-use crate::model::folder::{Reading, save};
+use crate::error::{Error, Result, is_of_full_disk, is_of_system};
+use crate::memory::{GpuMemory, peak_memory};
+use crate::method::{self, Begin, TrainingEvent};
+use crate::model::folder::{BaseModel, Reading, copy_tokenizer, save};
 use crate::model::tuning::save_adapter;
 use crate::noise::Secret;
-use crate::plan::{Method, Plan};
+use crate::plan::Plan;
 use crate::replay::{ReleaseId, StepTape, Tape};
 use crate::tensor::Device;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use undertone_run::{
-    EpochsTaken, Metrics, ParameterCounts, RunFolder, Summary, Tuning, ValidationMetrics,
-    read_metrics, write_atomically,
+    EpochsTaken, EventLog, Metrics, OptimiserKind, RunFolder, Stopped, Summary, Tuning,
+    ValidationMetrics, read_metrics, write_atomically,
 };
 
 /// Arguments of [`train`].
@@ -36,30 +35,54 @@ pub struct Start<'a> {
     /// Whether to resume the run in that folder.
     pub resume: bool,
     pub device: Device,
-    /// Examples in place of the training file's: an audit leaves some out, or adds canaries.
+    /// Examples that replace those of the training file: an audit leaves some out or adds canaries.
     pub data: Option<Dataset>,
-    /// The processes that train together. Rank 0 writes the run folder; the others need none.
+    /// The processes that train together. Rank 0 writes the run folder; the others do not need one.
     pub ranks: Ranks,
-    /// Records what is released before noise is added, or replays another run: for tests.
+    /// Records what is released before noise is added, or replays another run. Used in tests.
     pub tape: Option<Tape>,
 }
 
-/// Fine-tunes a model, and writes the run folder.
+/// Fine-tunes a model and writes the run folder.
 pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Summary> {
     train_until(&AtomicBool::new(false), start, callback)
 }
 
-/// As [`train`]. If `stop` becomes true, a checkpoint is written after the step in progress, and
-/// the run ends with [`Error::Stopped`], to be resumed.
+/// Like [`train`]. If `stop` becomes true, a checkpoint is written after the step in progress, and
+/// the run ends with [`Error::Stopped`] and can be resumed.
 ///
-/// Every rank returns the summary that rank 0 has written. If one of them fails, all do.
+/// Every rank returns the summary that rank 0 has written. If one rank fails, all ranks fail.
 pub fn train_until(
     stop: &AtomicBool,
     start: Start,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<Summary> {
+    run_on_ranks(Until::End(stop), start, callback)
+}
+
+/// Writes the model of a stopped run as it is after the last step in its checkpoint, without
+/// training further. The folder is then finished; its guarantee is that of every release in the
+/// ledger.
+pub fn finish_stopped(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Summary> {
+    run_on_ranks(Until::Checkpoint, Start { resume: true, ..start }, callback)
+}
+
+/// How far a run is trained.
+#[derive(Clone, Copy)]
+enum Until<'a> {
+    /// To the last step, or until the flag is set.
+    End(&'a AtomicBool),
+    /// No further than its checkpoint.
+    Checkpoint,
+}
+
+fn run_on_ranks(
+    until: Until,
+    start: Start,
+    callback: &mut dyn FnMut(TrainingEvent),
+) -> Result<Summary> {
     let ranks = start.ranks.clone();
-    let result = train_rank(stop, start, callback);
+    let result = train_rank(until, start, callback);
     match &result {
         Ok(_) | Err(Error::Stopped { .. }) => ranks.leave(),
         Err(Error::Ranks(error)) => ranks.abort(error),
@@ -72,17 +95,13 @@ pub fn train_until(
 }
 
 fn train_rank(
-    stop: &AtomicBool,
+    until: Until,
     start: Start,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<Summary> {
     let mut ranks = start.ranks;
     check_plan(&start.plan, &ranks)?;
-    let device = match start.plan.compute.precision {
-        Some(precision) => start.device.with_precision(precision),
-        None => Ok(start.device),
-    };
-    let device = device.map_err(crate::model::Error::from)?;
+    let device = device_of(&start.plan, start.device)?;
     let folder = match (ranks.is_first(), start.resume) {
         (true, true) => Some(RunFolder::open(start.out)?),
         (true, false) => Some(RunFolder::create(start.out)?),
@@ -94,6 +113,9 @@ fn train_rank(
     }
     if let Some(folder) = folder.as_ref().filter(|_| start.resume) {
         check_ledger_is_there(folder)?;
+        if matches!(until, Until::Checkpoint) {
+            check_checkpoint_is_there(folder)?;
+        }
     }
     let plan = start.plan;
     let begun = start.resume && folder.as_ref().is_some_and(RunFolder::has_begun);
@@ -104,21 +126,9 @@ fn train_rank(
     };
     let secret = Secret::from_bytes(ranks.share_secret(*secret.bytes())?);
     let gpu_memory = GpuMemory::begin(&device);
-    let mut prepared = Prepared::load(&plan, &secret, &device, start.data)?;
-    let classes = prepared.model.network.head.out.outputs;
-    let units = plan.units(prepared.data.units);
-    check_batch(&plan, units)?;
-    let mut resolved = method::calibrate(&plan, units, classes)?;
-    let (trainable, total) = prepared.model.parameters.count();
-    callback(TrainingEvent::Loaded {
-        plan: &plan,
-        resolved: &resolved,
-        data: &prepared.data,
-        labels_were_found: prepared.labels_were_found,
-        parameters: ParameterCounts { trainable, total },
-    });
-    // Before the ledger: a run that is interrupted here has released nothing, and --resume starts
-    // it again.
+    let (mut prepared, mut resolved) = load(&plan, &secret, &device, start.data, callback)?;
+    // This happens before the ledger is created: a run that is interrupted here has released
+    // nothing, and --resume starts it again.
     let mut identity = identity(&plan, &secret, &resolved, &prepared, ranks.size())?;
     if !ranks.are_one() {
         let machine = &identity.machine;
@@ -135,8 +145,8 @@ fn train_rank(
         as_many_ranks = before.ranks == identity.ranks;
         identity.most_ranks = identity.ranks.max(before.most_ranks).max(before.ranks);
     } else if let Some(folder) = &folder {
-        // The plan first: a folder that holds anything else of the run can be resumed. What an
-        // interrupted start has left behind is made anew.
+        // Write the plan first: a folder that holds any other file of the run can then be resumed.
+        // Files left behind by an interrupted start are created anew.
         plan.file().write_plan(&folder.plan(), &resolved)?;
         folder.forget_secrets()?;
         folder.keep_identity(&identity)?;
@@ -169,37 +179,75 @@ fn train_rank(
         run.procedure.check_other_ranks(run.done)?;
         folder.keep_identity(&identity)?;
     }
-    run.all_steps(stop, callback)?;
-    run.finish()
+    let bytes = run.bytes_on_disk();
+    let needs = |error| match is_of_full_disk(&error) {
+        true => Error::FullDisk { source: Box::new(error), megabytes: bytes.div_ceil(1_000_000) },
+        false => error,
+    };
+    match until {
+        Until::End(stop) => run.all_steps(stop, callback).map_err(needs)?,
+        Until::Checkpoint => {
+            run.end_here()?;
+            if run.learner.average.as_ref().is_some_and(|average| average.count() == 0) {
+                let message = "warning: the average of the weights had not begun when the run was \
+                               stopped, so the model has the weights of the last step";
+                callback(TrainingEvent::Warning { message });
+            }
+        }
+    }
+    run.finish().map_err(needs)
 }
 
-/// Refuses to resume a run that has a ledger no more: what it released would cost nothing.
+/// Refuses to finish a run without a checkpoint: no step is complete.
+fn check_checkpoint_is_there(folder: &RunFolder) -> Result<()> {
+    if folder.checkpoint().exists() {
+        return Ok(());
+    }
+    Err(Error::folder(
+        folder.folder(),
+        "has no checkpoint, so there is no trained model to write; continue the run with --resume",
+    ))
+}
+
+/// Refuses to resume a run whose ledger is missing: its earlier releases would go unaccounted.
 fn check_ledger_is_there(folder: &RunFolder) -> Result<()> {
     if !folder.is_marked_begun()? || folder.ledger().exists() {
         return Ok(());
     }
     Err(Error::folder(
         &folder.ledger(),
-        "is missing, and plan.toml says that the run has begun; bring back the ledger and the \
-         other files of the run, or start a new run in another folder",
+        "is missing, but plan.toml says that the run has started; restore the ledger and the other \
+         files of the run, or start a new run in another folder",
     ))
 }
 
-/// Refuses a batch of more users than there are: the accountant would speak of examples.
-fn check_batch(plan: &Plan, units: usize) -> Result<()> {
-    let batch = plan.training.batch;
-    let of_users = plan.data.author.is_some() && matches!(plan.method, Method::Central(_));
-    if of_users && batch > units as u64 {
-        return Err(Error::plan(format!(
-            "training.batch is {batch}, but must be at most the number of users, {units}: with \
-             data.author, a batch consists of users"
-        )));
-    }
-    Ok(())
-}
-
 impl Run {
-    /// The metrics of the best epoch, by accuracy or by loss; none if the last is as good.
+    /// Free space that the rest of the run needs at most: a checkpoint that is written beside the
+    /// last one, another of the best epoch, and the model.
+    fn bytes_on_disk(&self) -> u64 {
+        let (trainable, total) = self.learner.model.parameters.count();
+        let moments = match self.plan.training.optimiser {
+            OptimiserKind::Sgd => 1,
+            OptimiserKind::Adamw | OptimiserKind::AdamCorrected => 2,
+        };
+        let average = usize::from(self.plan.training.average.is_some());
+        // Methods that learn keep one number for each coordinate.
+        let checkpoint = (1 + moments + average + 1) * trainable;
+        let checkpoints = 1 + usize::from(self.plan.training.stop_early.is_some());
+        let saved = if self.saves_whole_model() { total } else { trainable };
+        4 * (checkpoints * checkpoint + saved) as u64 + (1 << 20)
+    }
+
+    /// Whether the whole model is saved; otherwise, an adapter is.
+    fn saves_whole_model(&self) -> bool {
+        match self.plan.model.tuning {
+            Tuning::Full => true,
+            Tuning::Head => self.procedure.changes_frozen_parameters(),
+            _ => false,
+        }
+    }
+
+    /// The metrics of the best epoch, by accuracy or loss; `None` if the last epoch is as good.
     fn best_validation(&self, folder: &RunFolder) -> Result<Option<Metrics>> {
         let Some(last) = &self.last_validation else { return Ok(None) };
         let epochs = read_metrics(&folder.metrics())?;
@@ -208,7 +256,7 @@ impl Run {
         Ok(best.filter(|best| score(best) > score(last)))
     }
 
-    /// Writes the model and, last, the summary, on rank 0; gives the summary to all ranks.
+    /// Writes the model and then the summary, on rank 0, and sends the summary to all ranks.
     fn finish(mut self) -> Result<Summary> {
         if self.last_validation.is_none() {
             self.validate()?;
@@ -226,23 +274,21 @@ impl Run {
         if let Some(name) = model.parameters.not_finite().map_err(crate::model::Error::from)? {
             return Err(Error::NotFinite(name.to_owned()));
         }
-        let whole = match self.plan.model.tuning {
-            Tuning::Full => true,
-            Tuning::Head => self.procedure.changes_frozen_parameters(),
-            _ => false,
-        };
+        let whole = self.saves_whole_model();
         let folder = if whole { run_folder.model() } else { run_folder.adapter() };
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        // Before the model: a folder with a configuration is complete.
+        // Written before the model: a folder with a configuration is complete.
         self.procedure.save(model, &folder)?;
-        Reading { max_tokens: self.plan.data.max_tokens }.save(&folder)?;
+        Reading::of_run(&self.plan.data).save(&folder)?;
         if let (Some(labels), true) = (&self.data.labels, self.labels_are_private) {
             run_folder.keep_labels(labels.names())?;
         }
         if whole {
             save(model, &folder, Some(&self.origin))?;
         } else {
-            save_adapter(model, &folder, &self.origin.display().to_string())?;
+            let base = BaseModel::named(&self.plan.model.name());
+            save_adapter(model, &folder, &base)?;
+            copy_tokenizer(&self.origin, &folder)?;
         }
         let validation_with_noise = match &self.validation {
             Some(validation) => self.procedure.evaluate_perturbed(model, validation)?,
@@ -250,11 +296,10 @@ impl Run {
         };
         let not_private_because = self.procedure.not_private_because();
         let facts = self.procedure.facts();
-        // Both depend on the lengths of private texts, which the guarantee of a private run covers.
+        // It depends on the lengths of private texts, which the guarantee of a private run covers.
         let shown = not_private_because.is_some();
         let largest_micro_batch =
             (shown && self.largest_micro_batch > 0).then_some(self.largest_micro_batch as u64);
-        let peak_gpu_memory_bytes = self.gpu_memory.peak.filter(|_| shown);
         let summary = Summary {
             format: Summary::FORMAT,
             private: not_private_because.is_none(),
@@ -271,10 +316,11 @@ impl Run {
             throughput: Some(self.throughput()),
             ranks: self.most_ranks,
             peak_memory_bytes: peak_memory(),
-            peak_gpu_memory_bytes,
+            peak_gpu_memory_bytes: self.gpu_memory.peak,
             largest_micro_batch,
             steps: self.done,
             early_stop: self.epochs_taken(),
+            stopped: self.stopped()?,
             skipped_rows: self.data.skipped,
             parameters: self.counts(),
             noise_by_parameter: self.learner.noise_by_parameter(),
@@ -284,27 +330,48 @@ impl Run {
             ledger_hash: self.procedure.ledger_hash(),
             plan: self.plan.file(),
         };
-        let saved = Saved { whole, classes: model.network.head.out.outputs };
-        let card = card(&summary, saved);
+        let card = card(&summary, &folder)?;
         write_atomically(&folder.join("README.md"), |out| out.write_all(card.as_bytes()))?;
+        EventLog::end(run_folder, &summary)?;
         // In this order: a run that is interrupted between the two is finished, and its secret is
-        // removed when the folder is opened next.
+        // removed the next time the folder is opened.
         run_folder.write_summary(&summary)?;
         run_folder.forget_secrets()?;
         Ok(summary)
     }
 
-    /// Epochs of a run that may stop early.
+    /// What the whole plan would have guaranteed, if not all of its steps were taken.
+    fn stopped(&self) -> Result<Option<Stopped>> {
+        if self.done == self.steps() || self.early_stop.is_some() {
+            return Ok(None);
+        }
+        let guarantee_of_plan = self.procedure.guarantee_of_plan()?;
+        Ok(Some(Stopped { planned_steps: self.steps(), guarantee_of_plan }))
+    }
+
+    /// The epochs taken by a run that may stop early.
     fn epochs_taken(&self) -> Option<EpochsTaken> {
         let stop = self.early_stop.as_ref()?;
         let epochs = self.done / self.resolved.steps_per_epoch;
         Some(EpochsTaken { epochs, kept: stop.kept() })
     }
 
-    /// What the validation file was used for.
+    /// A sentence on how the validation file was used.
     fn selection(&self) -> String {
         let (data, all) = (&self.plan.data, self.plan.training.epochs);
         let public = if data.validation_is_public { ", declared to be public," } else { "" };
+        if self.done < self.steps() && self.early_stop.is_none() {
+            let shown = match &data.validation {
+                Some(path) => format!("{}{public} was used to report metrics", path.display()),
+                None => "no other data were used".to_owned(),
+            };
+            return format!(
+                "{shown}; the run was stopped by hand after step {} of {}, for reasons that \
+                 are not recorded",
+                self.done,
+                self.steps()
+            );
+        }
         match (&data.validation, self.epochs_taken()) {
             (Some(path), Some(EpochsTaken { epochs, kept })) => format!(
                 "{}{public} was used to stop after epoch {epochs} of {all} and to keep the \
@@ -317,7 +384,7 @@ impl Run {
             ),
             (Some(path), None) if data.validation_is_public => format!(
                 "{}{public} was used to report metrics, not to select hyperparameters; these \
-                 metrics tell no more of the training file than the weights do",
+                 metrics reveal no more about the training file than the weights do",
                 path.display()
             ),
             (Some(path), None) => format!(

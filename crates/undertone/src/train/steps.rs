@@ -1,13 +1,8 @@
 //! The training loop over the steps of a run.
 
-use super::average::AveragedWeights;
 use super::checkpoint::{self, CheckpointKey};
 use super::early_stop::EarlyStop;
-use super::event::{SpentEpsilon, TrainingEvent};
 use super::journal::Journal;
-use super::learner::{Learner, Protection};
-use super::memory::GpuMemory;
-use super::prepare::Prepared;
 use super::tally::Tally;
 use super::together::shared;
 use crate::collective::{Ranks, share_of_rank};
@@ -15,9 +10,11 @@ use crate::data::{Dataset, Members, micro_batches, micro_batches_in_order};
 use crate::error::{Error, Result};
 use crate::evaluate::Metrics;
 use crate::gradient::ClippedSum;
-use crate::method::{MicroBatch, Procedure, StepInfo};
+use crate::memory::GpuMemory;
+use crate::method::{MicroBatch, Prepared, Procedure, SpentEpsilon, TrainingEvent};
 use crate::noise::{Secret, purpose};
 use crate::plan::Plan;
+use crate::step::{AveragedWeights, Learner, Protection, Step, StepSettings};
 use crate::{model, tensor};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,22 +24,22 @@ use undertone_run::{
     ParameterCounts, Record, Resolved, RunFolder, RunPaths, Throughput, read_metrics,
 };
 
-/// Interval at which ε is computed from the ledger, where no plan says it.
+/// Interval at which ε is computed from the ledger, if the plan does not determine it.
 const EPSILON_EVERY: Duration = Duration::from_secs(10);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
-/// What a rank asks of all.
+/// Requests that a rank makes to all ranks.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// To stop after the step.
+    /// Stop after this step.
     to_stop: bool,
-    /// To write a checkpoint after the step.
+    /// Write a checkpoint after this step.
     to_save: bool,
 }
 
 /// A run during training.
 pub struct Run {
-    /// The run folder; none on other ranks than 0, which write nothing.
+    /// The run folder; `None` on ranks other than 0, which write nothing.
     pub(super) folder: Option<RunFolder>,
     pub(super) ranks: Ranks,
     pub(super) plan: Plan,
@@ -53,7 +50,7 @@ pub struct Run {
     members: Members,
     pub(super) validation: Option<Dataset>,
     pub(super) origin: PathBuf,
-    /// Whether the class names come from private rows and may not be published.
+    /// Whether the class names come from private rows and must not be published.
     pub(super) labels_are_private: bool,
     dropout_key: u64,
     mask_key: [u8; 32],
@@ -65,12 +62,12 @@ pub struct Run {
     examples: f64,
     time: Duration,
     pub(super) gpu_memory: GpuMemory,
-    /// The most ranks that the run was made on, now or before it was resumed.
+    /// The largest number of ranks used so far, including before the run was resumed.
     pub(super) most_ranks: usize,
-    /// The most examples of a micro-batch.
+    /// The largest number of examples in a micro-batch.
     pub(super) largest_micro_batch: usize,
     pub(super) last_validation: Option<Metrics>,
-    /// What is known of the epochs, where the run may stop early.
+    /// The state of early stopping, if the run may stop early.
     pub(super) early_stop: Option<EarlyStop>,
 }
 
@@ -127,27 +124,19 @@ impl Run {
         Throughput { examples_per_second: self.examples / seconds.max(1e-9), seconds }
     }
 
-    /// ε spent so far: the upper bound of the ledger's guarantee.
+    /// ε spent so far: the upper bound from the ledger's guarantee.
     fn ledger_epsilon(&self) -> Result<Option<f64>> {
         Ok(self.procedure.guarantee()?.map(|guarantee| guarantee.epsilon.upper))
     }
 
-    /// Takes all steps that are left, or those until `stop` becomes true.
+    /// Takes all remaining steps, or those until `stop` becomes true.
     pub(super) fn all_steps(
         &mut self,
         stop: &AtomicBool,
         callback: &mut dyn FnMut(TrainingEvent),
     ) -> Result<()> {
-        let tensorboard = self.plan.compute.tensorboard;
-        let open = |folder: &RunFolder| Journal::open(folder, self.done, tensorboard);
-        let mut journal = self.folder.as_ref().map(open).transpose()?;
-        if let Some(settings) = self.plan.training.stop_early {
-            let records = shared(&self.ranks, || match &self.folder {
-                Some(folder) => Ok(read_metrics(&folder.metrics())?),
-                None => Ok(Vec::new()),
-            })?;
-            self.early_stop = Some(EarlyStop::after(settings, &records));
-        }
+        let mut journal = self.open_journal()?;
+        self.restore_early_stop()?;
         callback(TrainingEvent::Ready {
             resolved: &self.resolved,
             examples: self.data.examples.len(),
@@ -162,10 +151,8 @@ impl Run {
         let (mut saved, mut computed) = (Instant::now(), Instant::now());
         let mut spent: Option<SpentEpsilon> = None;
         if self.is_over() {
-            // A run that was interrupted while its model was written: restores state that is in
-            // memory only.
-            let last = (self.done / self.resolved.steps_per_epoch) as usize - 1;
-            self.procedure.begin_epoch(last, true, &mut self.learner, &self.data)?;
+            // The run was interrupted while its model was being written.
+            self.restore_epoch()?;
         }
         while !self.is_over() {
             if let Some(folder) = &self.folder {
@@ -182,7 +169,7 @@ impl Run {
                 record.validation = self.validate()?;
                 record.noise_by_parameter = self.uneven_noise();
                 self.note_epoch(&record)?;
-                // Before anything is written of a run that ends here.
+                // This happens before anything is written for a run that ends here.
                 if self.early_stop.is_some() && self.is_over() {
                     self.procedure.record_rest()?;
                 }
@@ -202,7 +189,13 @@ impl Run {
                 journal.add(folder, &record)?;
             }
             let throughput = self.throughput();
-            callback(TrainingEvent::Step { record: &record, throughput, epsilon: spent });
+            let gpu_memory_bytes = self.gpu_memory.peak;
+            callback(TrainingEvent::Step {
+                record: &record,
+                throughput,
+                epsilon: spent,
+                gpu_memory_bytes,
+            });
             let due = match self.plan.compute.checkpoint_every {
                 Some(steps) => self.done.is_multiple_of(steps),
                 None if self.ranks.are_one() => saved.elapsed() > CHECKPOINT_EVERY,
@@ -224,8 +217,46 @@ impl Run {
         self.choose_epoch()
     }
 
-    /// Saves weights and optimiser state, on rank 0. All ranks call it: each has a part of the
-    /// optimiser's state.
+    /// Ends the run with the weights of its checkpoint, and drops the metrics of steps after it.
+    pub(super) fn end_here(&mut self) -> Result<()> {
+        self.open_journal()?;
+        self.restore_epoch()?;
+        self.restore_early_stop()?;
+        if self.is_over() {
+            return self.choose_epoch();
+        }
+        self.early_stop = None;
+        Ok(())
+    }
+
+    /// Opens the files that grow with each step, on rank 0, and drops what comes after the last one.
+    fn open_journal(&self) -> Result<Option<Journal>> {
+        let private = self.procedure.not_private_because().is_none();
+        let plan = self.plan.file();
+        let open =
+            |folder: &RunFolder| Journal::open(folder, &plan, &self.resolved, private, self.done);
+        self.folder.as_ref().map(open).transpose()
+    }
+
+    /// Restores the state of the last step's epoch that only exists in memory.
+    fn restore_epoch(&mut self) -> Result<()> {
+        let last = self.done.saturating_sub(1) / self.resolved.steps_per_epoch;
+        self.procedure.begin_epoch(last as usize, true, &mut self.learner, &self.data)
+    }
+
+    /// Restores the state of early stopping, if the run may stop early, from its metrics.
+    fn restore_early_stop(&mut self) -> Result<()> {
+        let Some(settings) = self.plan.training.stop_early else { return Ok(()) };
+        let records = shared(&self.ranks, || match &self.folder {
+            Some(folder) => Ok(read_metrics(&folder.metrics())?),
+            None => Ok(Vec::new()),
+        })?;
+        self.early_stop = Some(EarlyStop::after(settings, &records));
+        Ok(())
+    }
+
+    /// Saves the weights and the optimizer state, on rank 0. All ranks must call this: each holds a
+    /// part of the optimizer state.
     fn save_checkpoint(&self, path: impl FnOnce(&RunPaths) -> PathBuf) -> Result<()> {
         let path = self.folder.as_ref().map(|folder| path(folder));
         checkpoint::save(path.as_deref(), &self.learner, self.done, &self.checkpoint_key)
@@ -236,7 +267,7 @@ impl Run {
         self.done == self.steps() || self.early_stop.as_ref().is_some_and(EarlyStop::is_over)
     }
 
-    /// Notes how good an epoch was, and saves its weights if it is the best so far.
+    /// Records the quality of an epoch and saves its weights if it is the best so far.
     fn note_epoch(&mut self, record: &Record) -> Result<()> {
         let (Some(stop), Some(metrics)) = (&mut self.early_stop, &record.validation) else {
             return Ok(());
@@ -247,8 +278,8 @@ impl Run {
         Ok(())
     }
 
-    /// Records the releases that a stopped run does not make, and takes back the weights of the
-    /// epoch that is kept.
+    /// Records the releases that a stopped run does not make, and restores the weights of the epoch
+    /// that is kept.
     fn choose_epoch(&mut self) -> Result<()> {
         let Some(stop) = &self.early_stop else { return Ok(()) };
         self.procedure.record_rest()?;
@@ -269,7 +300,7 @@ impl Run {
         Ok(())
     }
 
-    /// Noise by parameter; empty if it is the same for all.
+    /// Noise by parameter; empty if it is the same for all parameters.
     fn uneven_noise(&self) -> Vec<(String, f64)> {
         let mut noise = self.learner.noise_by_parameter();
         if noise.iter().all(|(_, number)| (number - 1.0).abs() <= 1e-6) {
@@ -278,8 +309,8 @@ impl Run {
         noise
     }
 
-    /// Takes one step. The procedure records the release before it makes it. Returns what ranks
-    /// asked of all of them before the release; rank 0 says whether a checkpoint is due.
+    /// Takes one step. The procedure records the release before making it. Returns the requests
+    /// that ranks made before the release; rank 0 decides whether a checkpoint is due.
     fn step(&mut self, stop: &AtomicBool, is_due: bool) -> Result<(Record, Asked)> {
         let step = self.done;
         let epoch = (step / self.resolved.steps_per_epoch) as usize;
@@ -287,20 +318,25 @@ impl Run {
         let first =
             step.is_multiple_of(self.resolved.steps_per_epoch) || self.steps_with_examples == 0;
         self.procedure.begin_epoch(epoch, first, &mut self.learner, &self.data)?;
+        let training = &self.plan.training;
+        let schedule = training.learning_rate_schedule;
+        let learning_rate =
+            training.learning_rate * schedule.share(step, self.steps(), training.warmup);
+        let begun = self.learner.begin_step(StepSettings {
+            number: step,
+            noise_multiplier: self.procedure.noise_multiplier(epoch),
+            divisor: sample.divisor,
+            learning_rate,
+        })?;
         let chosen = self.members.of_units(&sample.units);
-        let (mut sum, mut tally) = self.accumulate(&chosen, epoch)?;
+        let (mut sum, mut tally) = self.accumulate(&begun, &chosen, epoch)?;
         tally.stop = u64::from(stop.load(Ordering::SeqCst));
         tally.save = u64::from(is_due && self.ranks.is_first());
         let tally = self.add_up(&mut sum, tally, &chosen)?;
         self.check_that_all_moves(&sum, chosen.len())?;
         let clipped = sum.clipped().clone();
-        let clip = self.learner.adaptive_bound();
-        let training = &self.plan.training;
-        let schedule = training.learning_rate_schedule;
-        let learning_rate =
-            training.learning_rate * schedule.share(step, self.steps(), training.warmup);
-        let info = StepInfo { step, epoch, divisor: sample.divisor, learning_rate };
-        self.procedure.release(sum, &info, &mut self.learner)?;
+        let clip = begun.adaptive_bound();
+        self.procedure.release(sum, begun, &mut self.learner)?;
         self.done += 1;
         let (done, steps) = (self.done, self.steps());
         self.learner.add_to_average(done, steps).map_err(model::Error::from)?;
@@ -322,8 +358,14 @@ impl Run {
         Ok((record, Asked { to_stop: tally.stop > 0, to_save: tally.save > 0 }))
     }
 
-    /// The clipped sum over this rank's share of the chosen examples, and what was added up.
-    fn accumulate(&mut self, chosen: &[usize], epoch: usize) -> Result<(ClippedSum, Tally)> {
+    /// The clipped sum over this rank's share of the chosen examples, and a tally of the added
+    /// examples.
+    fn accumulate(
+        &mut self,
+        begun: &Step,
+        chosen: &[usize],
+        epoch: usize,
+    ) -> Result<(ClippedSum, Tally)> {
         let mut sum = self.learner.empty_sum();
         let mut tally = Tally::default();
         let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
@@ -363,7 +405,7 @@ impl Run {
                     mix(self.dropout_key ^ mix(self.done) ^ ((rank as u64) << 32 | i as u64))
                 });
             let batch = MicroBatch { indices, examples, epoch, dropout_seed };
-            let found = self.procedure.accumulate(&batch, &self.learner, &mut sum);
+            let found = self.procedure.accumulate(begun, &batch, &self.learner, &mut sum);
             let found = found.map_err(|error| {
                 let tokens = indices.iter().map(|&i| examples[i].tokens.len()).sum();
                 name_smaller_batch(error, tokens, auto.tokens)
@@ -375,7 +417,7 @@ impl Run {
         Ok((sum, tally))
     }
 
-    /// Fits the model in closed form, if the method does; returns whether it did.
+    /// Fits the model in closed form, if the method does so, and returns whether it did.
     fn fit(&mut self) -> Result<bool> {
         let begun = Instant::now();
         if !self.procedure.fit(&mut self.learner, &self.data)? {
@@ -387,7 +429,7 @@ impl Run {
         Ok(true)
     }
 
-    /// Stops a run in which a trainable parameter gets no gradient, in its first two steps on
+    /// Stops a run in which a trainable parameter gets no gradient, during its first two steps on
     /// non-empty batches.
     fn check_that_all_moves(&mut self, sum: &ClippedSum, examples: usize) -> Result<()> {
         if examples == 0 || self.steps_with_examples > 1 {
@@ -409,21 +451,21 @@ impl Run {
     }
 }
 
-/// A bijective hash of a number (the finaliser of SplitMix64).
+/// A bijective hash of a number (the finalizer of SplitMix64).
 pub(super) fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
 
-/// What to do where a micro-batch of so many tokens is too large for the GPU's memory.
+/// Suggests a remedy if a micro-batch of `tokens` tokens does not fit in GPU memory.
 fn name_smaller_batch(error: Error, tokens: usize, auto: usize) -> Error {
     match error {
         Error::Model(model::Error::Tensor(tensor::Error::OutOfMemory { all, .. })) => {
             let smaller = (tokens / 2).min(auto).max(1);
             Error::plan(format!(
                 "the GPU's memory of {all} MiB is too small for a micro-batch of {tokens} tokens: \
-                 set compute.micro_tokens to {smaller}, or data.max_tokens lower if it is one \
+                 lower compute.micro_tokens to {smaller}, or data.max_tokens if this is a single \
                  sequence"
             ))
         }

@@ -1,14 +1,14 @@
-//! What the ranks have added to their sums, compared with the sample before anything is released.
+//! Compares what the ranks have added to their sums with the sample, before anything is released.
 //!
-//! The guarantee needs every sampled unit's clipped gradient in the sum exactly once: one that was
-//! added twice moves the sum by 2C. Each rank counts what it really added. The counts of all ranks
-//! together must be those of the sample, and so must the sum of a hash of each example's position
-//! in it, which also differs if one example took the place of another.
+//! The guarantee requires that every sampled unit's clipped gradient is in the sum exactly once: a
+//! gradient that is added twice moves the sum by 2C. Each rank counts what it actually added. Over
+//! all ranks, the counts must match the sample, and so must the sum of a hash of each example's
+//! position in it, which also detects that one example took the place of another.
 
 use crate::collective::{self, Ranks};
 use crate::error::Result;
 
-/// What one rank, or all of them, have added up in a step.
+/// What one rank, or all ranks together, have added in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Number of examples.
@@ -17,20 +17,20 @@ pub struct Tally {
     positions: u64,
     /// Sum of the examples' losses.
     pub losses: f64,
-    /// Ranks that were asked to stop after this step.
+    /// Number of ranks that were asked to stop after this step.
     pub stop: u64,
-    /// Ranks that ask for a checkpoint after this step: rank 0, by its clock.
+    /// Number of ranks that request a checkpoint after this step: rank 0 does so, by its clock.
     pub save: u64,
 }
 
 impl Tally {
-    /// Counts an example by its position in the sample.
+    /// Counts an example, given its position in the sample.
     pub fn count(&mut self, position: usize) {
         self.examples += 1;
         self.positions = self.positions.wrapping_add(super::steps::mix(position as u64 + 1));
     }
 
-    /// The counts of all ranks together, which must be those of a sample of so many examples.
+    /// The combined counts of all ranks, which must match a sample of `examples` examples.
     pub fn of_all(self, ranks: &Ranks, examples: usize) -> Result<Self> {
         let mut all = Self::default();
         for bytes in ranks.all_gather(&self.bytes())? {
@@ -46,7 +46,7 @@ impl Tally {
         if (all.examples, all.positions) != (expected.examples, expected.positions) {
             return Err(collective::Error::System(
                 "the ranks together did not add each sampled example exactly once, so nothing was \
-                 released: report this, it is a mistake in the program"
+                 released: this is a bug, please report it"
                     .to_owned(),
             )
             .into());

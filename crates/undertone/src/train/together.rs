@@ -1,5 +1,5 @@
-//! What a run does on several ranks: which plans can be, what they count together, shared
-//! evaluation, and the check that all ranks have the same weights.
+//! Running on several ranks: which plans support it, joint counts, distributed evaluation, and the
+//! check that all ranks have the same weights.
 
 use super::steps::Run;
 use super::tally::Tally;
@@ -12,19 +12,18 @@ use crate::plan::{Method, Plan};
 use sha2::{Digest, Sha256};
 use undertone_run::LearnerKind;
 
-/// Refuses several ranks for what they would all do in the same way.
+/// Rejects several ranks for work that each of them would merely duplicate.
 pub(super) fn check_plan(plan: &Plan, ranks: &Ranks) -> Result<()> {
     if ranks.are_one() {
         return Ok(());
     }
     let problem = match &plan.method {
         Method::Local(local) if local.settings.learn == LearnerKind::Discriminant => {
-            "a discriminant is fitted in one pass, which ranks do not divide among themselves: \
-             start one process, or choose privacy.local.learn = \"gradient\""
+            "a discriminant is fitted by one process: start a single one, or choose \
+             privacy.local.learn = \"gradient\""
         }
         Method::Local(local) if local.adapt.is_some() => {
-            "the adaptation before embeddings are perturbed is not divided among ranks: start one \
-             process, or leave privacy.local.adapt out"
+            "privacy.local.adapt runs in one process: start a single one, or omit it"
         }
         _ => return Ok(()),
     };
@@ -32,8 +31,9 @@ pub(super) fn check_plan(plan: &Plan, ranks: &Ranks) -> Result<()> {
 }
 
 impl Run {
-    /// Adds up what all ranks counted, which must be each of the sample's examples once. The sums
-    /// themselves are added up when they are released, those that stay on the GPUs here.
+    /// Adds up the counts of all ranks, which must include each example of the sample exactly once.
+    /// The sums themselves are reduced when they are released, except those that stay on the GPUs,
+    /// which are reduced here.
     pub(super) fn add_up(
         &self,
         sum: &mut ClippedSum,
@@ -49,7 +49,7 @@ impl Run {
         Ok(all)
     }
 
-    /// Those of the names that all ranks have found. A rank without examples finds all.
+    /// The names reported by all ranks. A rank without examples reports all names.
     pub(super) fn found_by_all(&self, own: Vec<String>) -> Result<Vec<String>> {
         if self.ranks.are_one() {
             return Ok(own);
@@ -63,8 +63,8 @@ impl Run {
         Ok(common)
     }
 
-    /// Refuses to go on if a rank's weights are not those of rank 0, as where a processor computes
-    /// something else. Each rank's gradients are those of its own weights.
+    /// Refuses to continue if a rank's weights differ from those of rank 0, for example because its
+    /// processor computes different results. Each rank's gradients are based on its own weights.
     pub(super) fn check_that_weights_agree(&self) -> Result<()> {
         if self.ranks.are_one() {
             return Ok(());
@@ -80,7 +80,7 @@ impl Run {
             None => Ok(()),
             Some(rank) => Err(collective::Error::System(format!(
                 "after step {} the weights of rank {rank} are not those of rank 0: its machine \
-                 computes something else",
+                 computes differently",
                 self.done
             ))
             .into()),
@@ -88,7 +88,7 @@ impl Run {
     }
 
     /// Metrics of the model on the validation file. Each rank predicts some of the batches; all
-    /// ranks have the same metrics, those of one process.
+    /// ranks get the same metrics as a single process would.
     pub(super) fn metrics_of_validation(&self) -> Result<Option<Metrics>> {
         let Some(validation) = &self.validation else { return Ok(None) };
         let model = &self.learner.model;
@@ -102,7 +102,7 @@ impl Run {
     }
 }
 
-/// What rank 0 has, as JSON.
+/// Sends a value from rank 0 to all ranks, as JSON.
 pub(super) fn shared<T: serde::Serialize + serde::de::DeserializeOwned>(
     ranks: &Ranks,
     of_first: impl FnOnce() -> Result<T>,

@@ -6,13 +6,15 @@ fn adaptive(settings: AdaptiveClip, count_std: f64) -> impl Fn(&Parameters) -> A
     move |p| AllocationMethod::Proved(Box::new(AdaptiveClipping::new(settings, count_std, p)))
 }
 
+/// The clipping norm of the next step.
+fn bound_of(learner: &Learner) -> f64 {
+    learner.method().unwrap().allocator().allocation(1.0).bounds.thresholds()[0]
+}
+
 /// One step of a learner with adaptive clipping.
 fn adaptive_step(learner: &mut Learner, batch: &Batch, number: u64, noise: f64, divisor: f64) {
-    let mut sum = learner.empty_sum();
-    learner.accumulate(batch, None, &mut sum).unwrap();
-    learner.effective_noise_multiplier(&sum, noise).unwrap();
-    let step = Step { number, noise_multiplier: noise, divisor, learning_rate: 0.0 };
-    learner.update(sum, &step).unwrap();
+    let step = StepSettings { number, noise_multiplier: noise, divisor, learning_rate: 0.0 };
+    steps::take(learner, batch, step);
 }
 
 /// The step is a Gaussian mechanism on gradient and count together: with noise s on the one and s_b
@@ -34,8 +36,9 @@ fn adaptive_clipping_pays_for_the_count() {
     let method = adaptive(AdaptiveClip::default(), 1.0)(&model.parameters);
     let protection = Protection { method, noise: Noise::new(&Secret::from_seed(4)) };
     let mut learner = Learner::new(model, Settings::default(), Some(protection));
-    let sum = learner.empty_sum();
-    assert!(learner.effective_noise_multiplier(&sum, 2.5).is_err());
+    let settings =
+        StepSettings { number: 0, noise_multiplier: 2.5, divisor: 1.0, learning_rate: 0.0 };
+    assert!(learner.begin_step(settings).is_err());
 }
 
 /// The released count has the noise that is paid for, and one unit moves it by a half.
@@ -44,7 +47,7 @@ fn the_count_of_adaptive_clipping_is_noisy() {
     let (count_std, divisor, rate) = (2.0, 8.0, 0.2);
     let settings = AdaptiveClip { rate, ..AdaptiveClip::default() };
     let nobody = Batch::pack(&[]);
-    let bound = |learner: &Learner| learner.adaptive_bound().unwrap();
+    let bound = |learner: &Learner| bound_of(learner);
     let mut learner = after(0, 1.0, &lora(), adaptive(settings, count_std));
     // ln C moves by −η (count/divisor + ½ − quantile) in each step.
     let counts: Vec<f64> = (0..3_000)
@@ -77,11 +80,12 @@ fn the_count_of_adaptive_clipping_is_noisy() {
 fn adaptive_clipping_finds_the_quantile() {
     let settings = AdaptiveClip { quantile: 0.6, initial: 100.0, ..AdaptiveClip::default() };
     let mut learner = after(0, 1.0, &lora(), adaptive(settings, 1.0));
+    let step = steps::begun(&mut learner, 1.0);
     let mut norms: Vec<f64> = examples()
         .iter()
         .map(|example| {
             let mut sum = learner.empty_sum();
-            learner.accumulate(&Batch::pack([example]), None, &mut sum).unwrap();
+            learner.accumulate(&step, &Batch::pack([example]), None, &mut sum).unwrap();
             sum.clipped().norms
         })
         .collect();
@@ -99,7 +103,7 @@ fn adaptive_clipping_finds_the_quantile() {
             .collect();
         adaptive_step(&mut learner, &Batch::pack(&ten), number, 1.0, 80.0);
         if number >= many / 2 {
-            logs += learner.adaptive_bound().unwrap().ln() / (many / 2) as f64;
+            logs += bound_of(&learner).ln() / (many / 2) as f64;
         }
     }
     let (found, low, high) = (logs.exp(), norms[3] * 0.9, norms[5] * 1.1);
@@ -109,6 +113,6 @@ fn adaptive_clipping_finds_the_quantile() {
     let all = fresh.restore_method(&|name| {
         state.iter().find(|(known, _)| known == name).map(|found| found.1.dense().into_owned())
     });
-    assert!(all && fresh.adaptive_bound() == learner.adaptive_bound());
+    assert!(all && bound_of(&fresh) == bound_of(&learner));
     assert!(!fresh.restore_method(&|_| None), "a checkpoint without C is damaged");
 }

@@ -18,11 +18,8 @@ fn learner(kind: OptimiserKind) -> Learner {
 /// What a step releases about a batch, under SGD with learning rate 1.
 fn step(learner: &mut Learner, batch: &Batch, number: u64, noise_multiplier: f64) -> Vec<f64> {
     let before = trained(learner);
-    let mut sum = learner.empty_sum();
-    learner.accumulate(batch, None, &mut sum).unwrap();
-    learner.effective_noise_multiplier(&sum, noise_multiplier).unwrap();
-    let info = Step { number, noise_multiplier, divisor: 1.0, learning_rate: 1.0 };
-    learner.update(sum, &info).unwrap();
+    let settings = StepSettings { number, noise_multiplier, divisor: 1.0, learning_rate: 1.0 };
+    steps::take(learner, batch, settings);
     before.iter().zip(trained(learner)).map(|(before, after)| before - after).collect()
 }
 

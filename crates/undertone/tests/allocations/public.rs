@@ -18,11 +18,12 @@ fn public_second_moments_are_those_of_single_examples() {
     let found =
         weights_of(&Tuning::Head, of_public(&Tuning::Head, &clip, &examples, Some(&section), 1));
     let dp_sgd = |p: &Parameters| AllocationMethod::Proved(Box::new(DpSgd::new(&clip, p)));
-    let learner = after(0, 1.0, &Tuning::Head, dp_sgd);
+    let mut learner = after(0, 1.0, &Tuning::Head, dp_sgd);
+    let step = steps::begun(&mut learner, 1.0);
     let mut squares = vec![0.0; found.len()];
     for example in &examples.examples {
         let mut sum = learner.empty_sum();
-        learner.accumulate(&Batch::pack([example]), None, &mut sum).unwrap();
+        learner.accumulate(&step, &Batch::pack([example]), None, &mut sum).unwrap();
         let trained = learner.model.parameters.iter().filter(|(_, p)| p.trainable);
         let gradient: Vec<f32> =
             trained.flat_map(|(id, _)| sum.get(id).unwrap().to_vec().unwrap()).collect();

@@ -9,14 +9,15 @@ use undertone::gradient::ClippedSum;
 const SIGMA: f64 = 0.7;
 
 /// The sum over this rank's share of the examples; in step 2 rank 0 has none.
-fn own_sum(learner: &Learner, ranks: &Ranks, number: u64) -> ClippedSum {
+fn own_sum(learner: &Learner, ranks: &Ranks, step: &Step) -> ClippedSum {
+    let number = step.settings().number;
     let size = ranks.size() as u32;
     let own = examples().into_iter().filter(|example| match number {
         2 => example.unit % (size - 1) + 1 == ranks.rank() as u32,
         _ => example.unit % size == ranks.rank() as u32,
     });
     let mut sum = learner.empty_sum();
-    learner.accumulate(&Batch::pack(&own.collect::<Vec<_>>()), None, &mut sum).unwrap();
+    learner.accumulate(step, &Batch::pack(&own.collect::<Vec<_>>()), None, &mut sum).unwrap();
     sum
 }
 
@@ -35,20 +36,25 @@ fn compare(ranks: &Ranks, name: &str, settings: Settings, tuning: &Tuning, make:
     };
     let (mut whole, mut sharded) = (learner(), learner().over(ranks));
     for number in 0..4 {
-        let step = Step { number, noise_multiplier: SIGMA, divisor: 8.0, learning_rate: 1e-2 };
-        let mut sum = own_sum(&whole, ranks, number);
+        let of_step =
+            StepSettings { number, noise_multiplier: SIGMA, divisor: 8.0, learning_rate: 1e-2 };
+        let mut step = whole.begin_step(of_step).unwrap();
+        let mut sum = own_sum(&whole, ranks, &step);
         sum.all_reduce(ranks, &whole.model.parameters).unwrap();
         let clipped = sum.clipped().clone();
-        let effective = whole.effective_noise_multiplier(&sum, SIGMA).unwrap();
-        whole.update(sum, &step).unwrap();
-        let mut sum = own_sum(&sharded, ranks, number);
+        whole.observe_raw(&sum, &mut step).unwrap();
+        let (effective, bound) = (step.noise_multiplier(), step.adaptive_bound());
+        whole.release(sum, step, Cost::NonPrivate).unwrap();
+        let mut step = sharded.begin_step(of_step).unwrap();
+        let mut sum = own_sum(&sharded, ranks, &step);
         sum.all_reduce_beside(ranks, &sharded.model.parameters).unwrap();
         assert_eq!(sum.clipped().units, clipped.units);
-        assert_eq!(sharded.effective_noise_multiplier(&sum, SIGMA).unwrap(), effective, "{name}");
-        sharded.update(sum, &step).unwrap();
+        sharded.observe_raw(&sum, &mut step).unwrap();
+        assert_eq!(step.noise_multiplier(), effective, "{name}");
+        assert_eq!(step.adaptive_bound(), bound, "{name}");
+        sharded.release(sum, step, Cost::NonPrivate).unwrap();
         let context = format!("{name}, {:?}, {} ranks, step {number}", settings.kind, ranks.size());
         assert!(bits(&whole) == bits(&sharded), "{context}");
-        assert_eq!(whole.adaptive_bound(), sharded.adaptive_bound(), "{context}");
     }
     // Each number of the optimiser's state is on one rank, and each rank has its share of them.
     let own = sharded.optimiser.state_len();
@@ -108,11 +114,13 @@ fn an_update_sends_no_more_than_an_all_reduce() {
                 let protection = Protection { method, noise: Noise::new(&Secret::from_seed(4)) };
                 let learner = Learner::new(model, Settings::default(), Some(protection));
                 let mut learner = learner.over(&ranks);
-                let sum = own_sum(&learner, &ranks, 0);
+                let (number, noise_multiplier, divisor) = (0, 1.0, 8.0);
+                let settings =
+                    StepSettings { number, noise_multiplier, divisor, learning_rate: 1e-2 };
+                let step = learner.begin_step(settings).unwrap();
+                let sum = own_sum(&learner, &ranks, &step);
                 let before = ranks.bytes_sent();
-                let step =
-                    Step { number: 0, noise_multiplier: 1.0, divisor: 8.0, learning_rate: 1e-2 };
-                learner.update(sum, &step).unwrap();
+                learner.release(sum, step, Cost::NonPrivate).unwrap();
                 let sent = ranks.bytes_sent() - before;
                 let (trainable, _) = learner.model.parameters.count();
                 let (p, n) = (trainable as u64, ranks.size() as u64);

@@ -95,7 +95,7 @@ fn all_name_the_rank_that_is_lost() {
             error.to_string()
         });
         for told in &told[..2] {
-            let why = if says_why { "has stopped: the disk is full" } else { "has ended" };
+            let why = if says_why { "has stopped: the disk is full" } else { "ended" };
             assert!(told.contains("rank 2 on ") && told.contains(why), "{told}");
         }
         assert!(begun.elapsed() < Duration::from_secs(30));
@@ -114,7 +114,7 @@ fn ranks_that_do_not_go_together_are_refused() {
     };
     let join = &join;
     // Another number of ranks, and the same rank twice.
-    for (other, about) in [((1, 3), "was told of 3 ranks, and rank 0 of 2"), ((0, 2), "")] {
+    for (other, about) in [((1, 3), "was started for 3 ranks, but rank 0 for 2"), ((0, 2), "")] {
         std::thread::scope(|scope| {
             let first = scope.spawn(move || join(0, 2, 2));
             if other.0 > 0 {
@@ -123,11 +123,11 @@ fn ranks_that_do_not_go_together_are_refused() {
             }
             let told = first.join().unwrap();
             assert!(told.contains(about), "{told}");
-            assert!(other.0 > 0 || told.contains("rank 1 did not come"), "{told}");
+            assert!(other.0 > 0 || told.contains("rank 1 did not join"), "{told}");
         });
     }
-    assert!(join(1, 2, 0).contains("rank 0 did not come"));
-    assert!(join(2, 2, 0).contains("counted from 0"));
+    assert!(join(1, 2, 0).contains("rank 0 did not join"));
+    assert!(join(2, 2, 0).contains("numbered from 0"));
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
 }
 
@@ -190,5 +190,5 @@ fn a_key_that_others_can_read_is_refused() {
     let (folder, patience) = (folder.path().to_owned(), Duration::from_secs(1));
     let follower = Rendezvous { folder, rank: 1, ranks: 2, address: None, patience };
     let told = Tcp::join(&follower).unwrap_err().to_string();
-    assert!(told.contains("can be read by others"), "{told}");
+    assert!(told.contains("is readable by others"), "{told}");
 }

@@ -5,8 +5,9 @@ use super::methods::apart;
 use super::{Workshop, in_ranks};
 use crate::common::devices;
 use undertone::collective::Ranks;
+use undertone::tensor::Precision;
 use undertone::tensor::{Device, Matrix};
-use undertone_run::{NcclUse, Precision};
+use undertone_run::NcclUse;
 
 /// The GPU that is tested, if one is.
 fn gpu() -> Option<Device> {

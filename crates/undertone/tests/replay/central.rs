@@ -205,7 +205,7 @@ fn no_unit_moves_the_step_of_several_ranks_by_more_than_its_bound() {
 fn no_unit_moves_a_step_in_parts_by_more_than_its_bound() {
     let bench = Bench::new("bert-classification");
     let privacy = &methods()[0].1;
-    for compute in ["micro_batch = 3", "recompute = true", "micro_tokens = 20"] {
+    for compute in ["micro_batch = 1", "micro_batch = 3", "recompute = true", "micro_tokens = 20"] {
         let training = format!("[compute]\n{compute}");
         let plan = bench.plan("classification", LORA, "", privacy, &training);
         compare(&bench, &plan, &units()[0], compute);

@@ -1,10 +1,10 @@
-//! Secrets whose digits could have been others.
+//! Secrets ranked among all strings with other digits.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 
-/// Most digits of a secret: 10 to their number is still a 64-bit number.
+/// Maximum number of digits of a secret: 10 to this power fits into 64 bits.
 const MOST: usize = 18;
 
 /// A form with a `#` for each digit, and the digits of the secret.
@@ -14,8 +14,8 @@ pub struct Digits {
 }
 
 impl Digits {
-    /// The form and the digits of a text such as a phone number; none without digits, or if it has
-    /// more than can be counted.
+    /// The form and the digits of a text such as a phone number; `None` without digits or with too
+    /// many.
     pub fn of(text: &str, least: usize) -> Option<Digits> {
         let secret: String = text.chars().filter(char::is_ascii_digit).collect();
         let form = text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();

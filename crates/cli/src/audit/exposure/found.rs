@@ -1,4 +1,4 @@
-//! Secrets that stand in the training texts: phone numbers, addresses, names.
+//! Secrets in the training texts: phone numbers, addresses, names.
 
 use super::ExposureArguments;
 use super::digits::Digits;
@@ -16,22 +16,22 @@ use undertone::audit::spans::{EntityKind, plain};
 use undertone::audit::statistics::mean;
 use undertone_run::audit::FoundSecrets;
 
-/// Which of the secrets that are found are attacked.
+/// Selection of the secrets to attack.
 #[derive(Args)]
 pub struct FoundArguments {
-    /// Secrets of each kind at most, drawn at random among all that are found
+    /// Maximum number of found secrets per kind, sampled at random
     #[arg(long, default_value_t = 100, value_parser = crate::arguments::up_to(1_000_000))]
     secrets: usize,
-    /// Bytes of a text before and after a found secret that are used
+    /// Bytes of context to use before and after a found secret
     #[arg(long, default_value_t = 400, value_parser = crate::arguments::up_to(1_000_000))]
     context: usize,
 }
 
-/// Fewest digits of a secret whose digits are varied; one with fewer is compared with the others of
-/// its kind.
+/// Minimum number of digits for varying them; a secret with fewer is compared with others of its
+/// kind.
 const FEWEST_DIGITS: usize = 4;
 
-/// A secret, and what it is ranked among.
+/// A secret and its alternatives.
 pub struct FoundSecret {
     text: SecretInText,
     candidates: Candidates,
@@ -45,8 +45,8 @@ enum Candidates {
 }
 
 impl FoundArguments {
-    /// Secrets of one kind in the training texts, drawn from all that have something to be compared
-    /// with. One that stands in many texts is drawn once.
+    /// Secrets of one kind in the training texts, drawn from all that have alternatives. One that
+    /// occurs in many texts is drawn once.
     pub fn secrets(
         &self,
         training: &PrivateTexts,
@@ -83,8 +83,7 @@ impl FoundArguments {
 }
 
 impl ExposureArguments {
-    /// Exposure and token ranks of found secrets in the run's model, or in the one that it began
-    /// from.
+    /// Exposure and token ranks of found secrets in the run's model or its base model.
     pub fn found(
         &self,
         run: &AuditedRun,
@@ -135,13 +134,13 @@ impl ExposureArguments {
     }
 }
 
-/// The first so many bytes, up to where a character ends.
+/// The first bytes, up to a character boundary.
 fn first(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|&i| text.is_char_boundary(i));
     &text[..end.unwrap_or(0)]
 }
 
-/// The last so many bytes, from where a character begins.
+/// The last bytes, from a character boundary.
 fn last(text: &str, bytes: usize) -> &str {
     let start = (text.len().saturating_sub(bytes)..=text.len()).find(|&i| text.is_char_boundary(i));
     &text[start.unwrap_or(0)..]

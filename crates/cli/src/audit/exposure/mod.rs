@@ -1,5 +1,4 @@
-//! `undertone audit exposure`: how likely does a model find a secret, among all that could have
-//! stood in its place?
+//! `undertone audit exposure`: how likely is a secret to the model, compared with all alternatives?
 
 mod digits;
 mod found;
@@ -23,24 +22,26 @@ use undertone::audit::statistics::{Interval, mean};
 use undertone::collective::Ranks;
 use undertone_run::audit::{ExposureOfKind, FoundSecrets, SecretExposure};
 
-/// Exposure of secrets: how likely the language model finds them, among all that could stand in
-/// their place
+/// Measure the exposure of secrets in a language model: planted canaries, or PII of the training
+/// texts
 ///
-/// Planted secrets (--canaries): each line of the file is {"text": "the code is ####", "secret":
-/// "1234"}, and every # stands for a digit. Secrets of the training texts (--found): phone numbers,
-/// e-mail and postal addresses, names. All ways to fill a secret's digits are ranked by their
-/// likelihood, or a sample of them where there are too many; a secret with fewer than four digits
-/// is ranked among the others of its kind.
+/// The exposure of a secret is log₂(candidates) − log₂(rank) bits, where its likelihood is ranked
+/// among that of all candidates. Candidates are all ways to fill the secret's digits, or a sample
+/// of them; a found secret with fewer than four digits is compared with the others of its kind.
+///
+/// For planted secrets (`--canaries`), each line of the file is {"text": "the code is ####",
+/// "secret": "1234"}, where every # stands for a digit. Found secrets (`--found`) are the names,
+/// e-mail addresses, phone numbers and postal addresses in the training texts.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  undertone audit exposure --run runs/mail --canaries \
      canaries.jsonl\n  undertone audit exposure --run runs/mail --found --kind phone,person")]
 pub struct Exposure {
     #[command(flatten)]
     target: RunArgument,
-    /// File of planted secrets (JSON lines)
+    /// File of planted secrets (JSON Lines)
     #[arg(long, value_name = "FILE", conflicts_with = "found", required_unless_present = "found")]
     canaries: Option<PathBuf>,
-    /// Attack secrets that are found in the run's training texts
+    /// Attack the PII found in the run's training texts
     #[arg(long)]
     found: bool,
     #[command(flatten)]
@@ -55,13 +56,13 @@ pub struct Exposure {
     together: RankArguments,
 }
 
-/// How many candidates are ranked, and how sure the answer is.
+/// Number of candidates, and the confidence level.
 #[derive(Args)]
 pub struct ExposureArguments {
-    /// Candidates that are ranked at most; where there are more, so many are drawn
+    /// Maximum number of candidates to rank, at least 100; sampled at random if there are more
     #[arg(long, default_value_t = 10_000, value_parser = up_to(10_000_000))]
     pub candidates: usize,
-    /// Which tokens of a secret are hidden from a masked language model at a time
+    /// Tokens of a secret to hide from a masked language model at a time
     #[arg(long, value_enum, default_value = "together")]
     pub hidden: Hidden,
     #[command(flatten)]
@@ -80,7 +81,8 @@ impl Exposure {
         any_language_model(&run, "exposure")?;
         match &self.canaries {
             Some(file) if self.finder.is_given() => Err(Failure::arguments(format!(
-                "--kind, --names, --tagger and --spans are for --found; {} says what was planted",
+                "--kind, --names, --tagger and --spans apply to --found only; {} lists the planted \
+                 secrets",
                 file.display()
             ))),
             Some(file) => self.planted(&run, file, output),

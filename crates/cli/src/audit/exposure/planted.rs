@@ -26,7 +26,7 @@ impl Canary {
         Digits { form: self.text.clone(), secret: self.secret.clone() }
     }
 
-    /// What stands before and after the digits, and the form of what is between.
+    /// The text before and after the digits, and the form between them.
     fn parts(&self) -> (&str, Digits, &str) {
         let first = self.text.find('#').unwrap_or(0);
         let last = self.text.rfind('#').map_or(0, |last| last + 1);
@@ -37,7 +37,7 @@ impl Canary {
 }
 
 impl ExposureArguments {
-    /// The exposure of each planted secret in the run's model, or in the one that it began from.
+    /// The exposure of each planted secret in the run's model or its base model.
     pub fn planted(
         &self,
         run: &AuditedRun,
@@ -94,7 +94,7 @@ pub fn read(path: &Path) -> Outcome<Vec<Canary>> {
             serde_json::from_str(line).map_err(|e| wrong(format!("line {}: {e}", i + 1)))?;
         if !canary.digits().fits() {
             return Err(wrong(format!(
-                "line {}: the secret must have a digit for every # of the text, at most 18",
+                "line {}: the secret must have one digit for every # in the text, and at most 18",
                 i + 1
             )));
         }

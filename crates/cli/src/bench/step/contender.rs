@@ -6,19 +6,19 @@ use clap::ValueEnum;
 use std::time::Instant;
 use undertone::data::Batch;
 use undertone::gradient::Clip;
-use undertone::method::central::AllocationMethod::{Proved, Published};
 use undertone::method::central::{
-    AllocationMethod, Anadp, DpSgd, ImportanceForm, ImportanceSettings, PublishedAnadp, RapFt,
-    ReleasedRelevanceMap, RelevanceMap,
+    Anadp, DpSgd, ImportanceForm, ImportanceSettings, PublishedAnadp, RapFt, ReleasedRelevanceMap,
+    RelevanceMap,
 };
 use undertone::method::local::EmbeddingNoise;
 use undertone::model::layer::sanitiser::{Bounding, NoiseLayer, Rows, Sanitiser};
 use undertone::model::sanitised::rows_alone;
 use undertone::model::{ForwardOptions, Model, Parameters, Weighting};
 use undertone::noise::{Noise, Secret};
+use undertone::step::AllocationMethod::{self, Proved, Published};
+use undertone::step::optimizer::Settings;
+use undertone::step::{Cost, Learner, Protection, StepSettings};
 use undertone::tensor::Host;
-use undertone::train::optimiser::Settings;
-use undertone::train::{Learner, Protection, Step};
 use undertone_run::ReleaseKind;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -29,20 +29,20 @@ pub enum Method {
     DpSgd,
     /// DP-SGD with per-layer clipping
     DpSgdPerLayer,
-    /// ANADP: noise by importance, in the usual form for the trainable parameters
+    /// ANADP: noise by importance, in the default form for the trainable parameters
     Anadp,
-    /// ANADP with an importance for each element
+    /// ANADP with element-wise importance
     AnadpElement,
-    /// ANADP as published, with an importance for each element
+    /// ANADP as published, with element-wise importance
     AnadpPaper,
-    /// Rap-FT: two groups by relevance (any mask: its cost does not depend on it)
+    /// Rap-FT: two groups by relevance, with an arbitrary mask, which does not affect the time
     RapFt,
-    /// DP-Forward as published: token embeddings normalised and perturbed after block --after,
-    /// every parameter trained
+    /// DP-Forward as published: normalizes and perturbs token embeddings after `--after` blocks,
+    /// trains all parameters
     DpForwardPaper,
-    /// DP-Forward with frozen layers below the noise
+    /// DP-Forward with the layers below the noise frozen
     DpForward,
-    /// DP-Forward with the frozen layers computed once, before the time is taken
+    /// DP-Forward with the frozen layers computed once, before timing starts
     DpForwardCached,
 }
 
@@ -90,6 +90,13 @@ impl Contender {
         let noise = noise.of(&indices, 0);
         let options = ForwardOptions { noise: Some(&noise), ..ForwardOptions::default() };
         let start = Instant::now();
+        let divisor = units as f64;
+        let mut begun = learner.begin_step(StepSettings {
+            number,
+            noise_multiplier: 1.0,
+            divisor,
+            learning_rate: 1e-6,
+        })?;
         let mut sum = learner.empty_sum();
         match (rows, method.is_local()) {
             (Some(rows), _) => {
@@ -106,16 +113,12 @@ impl Contender {
                 learner.model.train_with(batch, Weighting::SumOfUnits, &options, &mut sum)?;
             }
             (None, false) => {
-                learner.accumulate(batch, None, &mut sum)?;
+                learner.accumulate(&begun, batch, None, &mut sum)?;
             }
         }
         if update {
-            learner.effective_noise_multiplier(&sum, 1.0)?;
-            let divisor = units as f64;
-            learner.update(
-                sum,
-                &Step { number, noise_multiplier: 1.0, divisor, learning_rate: 1e-6 },
-            )?;
+            learner.observe_raw(&sum, &mut begun)?;
+            learner.release(sum, begun, Cost::NonPrivate)?;
         }
         learner.model.device().synchronise().map_err(undertone::model::Error::from)?;
         Ok(1e3 * start.elapsed().as_secs_f64())

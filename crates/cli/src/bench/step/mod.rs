@@ -25,48 +25,49 @@ use undertone::train::peak_memory;
 pub struct StepBench {
     #[command(flatten)]
     shape: Shape,
-    /// Batch size: sequences of a step
+    /// Batch size, in sequences
     #[arg(long, default_value_t = 32)]
     batch: usize,
-    /// Tokens of each sequence
+    /// Tokens per sequence
     #[arg(long, default_value_t = 64)]
     tokens: usize,
-    /// Which parameters are trained
+    /// Parameters to train
     #[arg(long, value_enum, default_value = "full")]
     tuning: Kind,
-    /// Rank of LoRA [default: 8], or width of the adapters [default: 64]
+    /// LoRA rank [default: 8], or adapter width [default: 64]
     #[arg(long)]
     size: Option<usize>,
-    /// Linear layers with LoRA, as the ends of their names, or all [default: queries and values]
+    /// Comma-separated name suffixes of the linear layers to apply LoRA to, or `all` [default:
+    /// query and value layers]
     #[arg(long, value_delimiter = ',')]
     targets: Vec<String>,
-    /// Which method computes and privatises the gradient
+    /// Method that computes and privatizes the gradient
     #[arg(long, value_enum, default_value = "none")]
     method: Method,
-    /// Another method, whose steps take turns with those of the first: both meet the same slow
-    /// moments of the machine
+    /// Second method to time, in alternating steps, so that slow moments of the machine affect both
     #[arg(long, value_enum)]
     beside: Option<Method>,
-    /// Freeze everything up to this block; local methods perturb the embeddings there [default:
-    /// half-way]
+    /// Number of blocks to freeze; local DP methods perturb the embeddings after them [default:
+    /// none, or half of the blocks for local DP methods]
     #[arg(long)]
     after: Option<usize>,
-    /// Compute activations again in the backward pass, as compute.recompute does
+    /// Recompute activations in the backward pass (gradient checkpointing), as compute.recompute
+    /// does
     #[arg(long)]
     recompute: bool,
-    /// Whether AdamW updates the weights, or only gradients are computed
+    /// Update the weights with AdamW; if false, only compute gradients
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     update: bool,
-    /// Steps that are timed, after three that are not
+    /// Number of timed steps, after three warm-up steps
     #[arg(long, default_value_t = 10)]
     steps: usize,
-    /// Instead, take one step for each line of standard input and answer with one JSON object: so
-    /// other programs can take turns with this one
+    /// Run one step per line of standard input and print one JSON object for each, so that other
+    /// programs can alternate with this one
     #[arg(long, conflicts_with_all = ["beside", "steps"])]
     on_request: bool,
     #[command(flatten)]
     device: DeviceArguments,
-    /// The instructions that are used on the CPU at most, as UNDERTONE_CPU says it for every verb
+    /// Highest CPU instruction set to use; UNDERTONE_CPU sets it for all commands
     #[arg(long, value_enum, value_name = "LEVEL")]
     cpu: Option<CpuLevel>,
 }

@@ -43,7 +43,7 @@ impl Address {
             && config.get_hostaddrs().iter().all(IpAddr::is_loopback);
         if !secure && !here {
             return Err(Error::mistake(
-                "a store on another machine is reached by TLS: add ?sslmode=require to --store",
+                "a store on another machine needs TLS: add ?sslmode=require to --store",
             ));
         }
         if !secure && authorities.is_some() {

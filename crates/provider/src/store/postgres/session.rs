@@ -119,7 +119,8 @@ fn check_task(transaction: &mut Transaction, task: &Hash) -> Result<()> {
         let found: String = found.map_or_else(String::new, |row| row.get(0));
         if found != value {
             return Err(Error::mistake(format!(
-                "the database is the store of another {key} ({found}); name another one by --store"
+                "the database is the store of another {key} ({found}); choose another one with \
+                 --store"
             )));
         }
     }

@@ -1,9 +1,9 @@
-//! Detection of personally identifiable information (PII): names of people, e-mail addresses, phone
+//! Detection of personally identifiable information (PII): names of people, email addresses, phone
 //! numbers, postal addresses.
 //!
-//! Addresses and phone numbers are found by regular expressions ([`patterns`]); names by a
-//! list of given names and capital letters ([`names`]), or by a token classification (NER) model
-//! ([`tagger`]), which finds more.
+//! Addresses and phone numbers are detected by regular expressions ([`patterns`]); names by a list
+//! of given names and capitalization ([`names`]), or by a token classification (NER) model
+//! ([`tagger`]), which detects more.
 
 pub mod names;
 pub mod patterns;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 pub use undertone_run::audit::EntityKind;
 
-/// A PII span: a byte range of a text, and the kind of PII there.
+/// A PII span: a byte range of a text, and its kind of PII.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// Byte offset of the start.
@@ -38,7 +38,7 @@ pub trait Finder {
     fn find(&self, texts: &[String]) -> Result<Vec<Vec<Span>>>;
 }
 
-/// Several finders; where spans overlap, those of the earlier finder are kept.
+/// Several finders; if spans overlap, those of the earlier finder are kept.
 pub struct Together(pub Vec<Box<dyn Finder>>);
 
 impl Finder for Together {
@@ -59,13 +59,13 @@ impl Finder for Together {
     }
 }
 
-/// Normal form of a PII string, for comparison: lower case and single spaces; the digits alone for
-/// phone numbers.
+/// Normal form of a PII string, for comparison: lowercase with single spaces; for phone numbers,
+/// only the digits.
 pub fn plain(text: &str, kind: EntityKind) -> String {
     match kind {
         EntityKind::Phone => {
             let digits: String = text.chars().filter(char::is_ascii_digit).collect();
-            // The country code of North America is often left out.
+            // The North American country code is often left out.
             match (digits.len(), digits.strip_prefix('1')) {
                 (11, Some(rest)) => rest.to_owned(),
                 _ => digits,

@@ -1,4 +1,4 @@
-//! Names of people, by a list of given names and the capital letters of surnames.
+//! Detects names of people by a list of given names and the capitalization of surnames.
 
 use super::{EntityKind, Finder, Span};
 use crate::model::Result;
@@ -8,7 +8,7 @@ use std::collections::HashSet;
 /// Given names that are common in English texts, one per line.
 const GIVEN: &str = include_str!("given_names.txt");
 
-/// Capitalised words that follow a given name without being part of it.
+/// Capitalized words that follow a given name without being part of the name.
 const NOT_SURNAMES: [&str; 44] = [
     "and",
     "or",
@@ -57,7 +57,7 @@ const NOT_SURNAMES: [&str; 44] = [
 ];
 
 /// Finder of names. A name is a known given name, at most one initial or middle name, and a
-/// surname, all capitalised ("Vince J Kaminski"); or a full name from the user's list, in any case.
+/// surname, all capitalized ("Vince J Kaminski"); or a full name from the user's list, in any case.
 #[derive(Clone, Debug)]
 pub struct Names {
     given: HashSet<String>,
@@ -72,8 +72,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Lines of one word are given names; lines of several words are full names, matched in any
-    /// case.
+    /// Single-word lines are given names; multi-word lines are full names, matched in any case.
     pub fn from_list<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let (mut given, mut whole) = (HashSet::new(), HashSet::new());
         for line in lines {
@@ -90,7 +89,7 @@ impl Names {
         Self { given, whole, longest }
     }
 
-    /// Number of words of the name that starts at the first of `words`; 0 if none does.
+    /// Number of words in the name that starts at the first of `words`; 0 if none does.
     fn words_of_name(&self, text: &str, words: &[(usize, usize)]) -> usize {
         let word = |i: usize| words.get(i).map(|&(start, end)| &text[start..end]);
         let lower = |i: usize| word(i).map(str::to_lowercase);
@@ -112,7 +111,7 @@ impl Names {
         let initial = |i: usize| word(i).is_some_and(|w| w.len() == 1 && capital(w));
         let surname = |i: usize| is_name(i) && word(i).is_some_and(|w| w.chars().count() > 1);
         let fits = |length: usize| length <= words.len() && together(text, &words[..length]);
-        // An initial or a middle name may come between given name and surname.
+        // An initial or a middle name may come between the given name and the surname.
         let middle = initial(1) || lower(1).is_some_and(|w| self.given.contains(&w) && is_name(1));
         match (middle && surname(2) && fits(3), surname(1) && fits(2)) {
             (true, _) => 3,
@@ -126,8 +125,7 @@ fn capital(word: &str) -> bool {
     word.chars().next().is_some_and(char::is_uppercase)
 }
 
-/// Whether the words are separated by nothing but a space, a full stop after an initial or one line
-/// break.
+/// Whether the words are separated only by a space, a period after an initial, or one line break.
 fn together(text: &str, words: &[(usize, usize)]) -> bool {
     words.windows(2).all(|pair| {
         let between = &text[pair[0].1..pair[1].0];

@@ -1,4 +1,4 @@
-//! E-mail addresses, phone numbers and postal addresses, by regular expressions.
+//! Detects email addresses, phone numbers and postal addresses by regular expressions.
 
 use super::{EntityKind, Finder, Span};
 use crate::model::Result;
@@ -12,8 +12,8 @@ const EMAIL: &str =
 /// North American numbers with their area code, and numbers that begin with + and a country code.
 const PHONE: &str = r"(?:\+?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}|\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}";
 
-/// House number, street, and where they follow suite, town, state and ZIP code; or a P. O. box: the
-/// addresses of North American mails.
+/// House number and street, with suite, town, state and ZIP code if they follow; or a P.O. box: the
+/// address formats of North American mail.
 const ADDRESS: &str = concat!(
     r"(?:\b\d{1,5}(?: [NSEW]\.?)?(?: [A-Z][A-Za-z'-]*\.?){1,4}? ",
     r"(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Drive|Dr|Lane|Ln|Way|Court|Ct|Place|Pl|",
@@ -23,10 +23,10 @@ const ADDRESS: &str = concat!(
     r"(?:,?\s+[A-Z][A-Za-z.]+(?: [A-Z][A-Za-z.]+){0,2},?\s+(?:[A-Z]{2}|Texas)\s+\d{5}(?:-\d{4})?)?",
 );
 
-/// Fewest digits of a phone number.
+/// Minimum number of digits in a phone number.
 const FEWEST_DIGITS: usize = 8;
 
-/// Finder by regular expressions.
+/// A finder that uses regular expressions.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     kinds: Vec<(EntityKind, Regex)>,

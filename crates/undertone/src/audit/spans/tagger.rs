@@ -1,5 +1,5 @@
-//! Names of people, by a token classification model, such as a BERT for named entity recognition
-//! (NER).
+//! Detects names of people by a token classification model, such as a BERT for named entity
+//! recognition (NER).
 
 use super::{EntityKind, Finder, Span};
 use crate::data::{Batch, Example, Tokeniser, pieces};
@@ -23,7 +23,7 @@ enum Mark {
 }
 
 impl Mark {
-    /// From a BIO, BIOES or BILOU label: B-PER, I-PER, also E-, S-, L- and U-; or plain PER and
+    /// Parses a BIO, BIOES or BILOU label: B-PER, I-PER, also E-, S-, L- and U-; or plain PER and
     /// PERSON.
     fn of(label: &str) -> Self {
         let (position, kind) = match label.split_once('-') {
@@ -39,7 +39,7 @@ impl Mark {
 }
 
 impl Tagger {
-    /// Takes a token classification model that has a class for people.
+    /// Wraps a token classification model that has a class for people.
     pub fn new(model: Model, tokeniser: Tokeniser) -> Result<Self> {
         if model.network.head.task_head != TaskHead::TokenClassification {
             return Err(Error::Request("the tagger must be a token classification model".into()));
@@ -55,7 +55,7 @@ impl Tagger {
         Ok(Self { model, tokeniser, marks })
     }
 
-    /// BIO mark of each token of each sequence, special tokens included.
+    /// BIO mark of each token of each sequence, including special tokens.
     fn marks(&self, examples: &[Example]) -> Result<Vec<Vec<Mark>>> {
         let mut found = vec![Vec::new(); examples.len()];
         let limits = Limits::default();

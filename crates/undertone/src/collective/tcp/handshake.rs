@@ -1,8 +1,8 @@
-//! Both ends of a new connection prove that they know the job's key, without showing it.
+//! Both ends of a new connection prove that they know the job's key, without revealing it.
 //!
-//! Each sends a random number; each answers with an authentication code (HMAC-SHA-256) over both
-//! numbers, both ranks and its own part in the connection. Recorded codes of another connection are
-//! worth nothing, as one of the numbers is new; nor is a code sent back to where it came from.
+//! Each end sends a nonce, and answers with an authentication code (HMAC-SHA-256) over both nonces,
+//! both ranks and its own role in the connection. Recorded codes from another connection are
+//! useless, as one of the nonces is new, and so is a code reflected to its sender.
 
 use super::Key;
 use hmac::Mac;
@@ -11,10 +11,10 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 const MAGIC: [u8; 8] = *b"undrton1";
-/// Others may connect by mistake, and say nothing.
+/// Read timeout, since others may connect by mistake and send nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who calls: its rank, and how many ranks it was told there are.
+/// The caller: its rank, and the number of ranks it was started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub rank: u32,
@@ -33,11 +33,11 @@ fn read<const N: usize>(stream: &mut TcpStream) -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// What both codes are about.
+/// The facts that both codes authenticate.
 struct Facts {
     callee: u32,
     caller: Caller,
-    /// The caller's number, and the other's.
+    /// The nonces of the caller and the callee.
     numbers: [[u8; 32]; 2],
 }
 
@@ -53,7 +53,7 @@ fn stranger() -> Error {
     Error::new(ErrorKind::PermissionDenied, "the other end does not know the job's key")
 }
 
-/// The part of the one that connects to rank `callee`.
+/// The caller's side of a connection to rank `callee`.
 pub fn call(stream: &mut TcpStream, key: &Key, callee: u32, caller: Caller) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let own = random()?;
@@ -66,7 +66,7 @@ pub fn call(stream: &mut TcpStream, key: &Key, callee: u32, caller: Caller) -> R
     stream.write_all(&facts.mac(key, b"caller").finalize().into_bytes())
 }
 
-/// The part of rank `callee`, to which somebody has connected.
+/// The side of rank `callee`, which accepted the connection.
 pub fn accept(stream: &mut TcpStream, key: &Key, callee: u32) -> Result<Caller> {
     stream.set_read_timeout(Some(PATIENCE))?;
     if read::<8>(stream)? != MAGIC {

@@ -1,5 +1,5 @@
-//! Connections between all ranks: everybody calls rank 0, which tells where the others are; then
-//! each rank calls those before it.
+//! Connects all ranks: every rank calls rank 0, which reports where the others are; then each rank
+//! calls the ranks before it.
 
 use super::super::{Error, Result};
 use super::handshake::{Caller, accept, call};
@@ -14,12 +14,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Time for one address to answer.
+/// Time for an address to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
-/// Connections that may take their time to prove that they know the key, all at once.
+/// Maximum number of simultaneous connections that have not yet proved that they know the key.
 const MOST_UNKNOWN: usize = 256;
-/// The longest message while ranks are joined.
+/// Maximum length of a message while ranks are joining.
 const LONGEST: u32 = 1 << 24;
 
 /// Where a rank can be reached.
@@ -31,10 +31,10 @@ struct Place {
     port: u16,
 }
 
-/// What rank 0 answers to a rank that has called.
+/// Rank 0's answer to a rank that has called.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// All ranks but 0.
+    /// All ranks except rank 0.
     Places(Vec<Place>),
     Refused(String),
 }
@@ -45,12 +45,12 @@ impl Rendezvous {
     }
 }
 
-/// Connects all ranks; returns the job's key and the other ranks, in order.
+/// Connects all ranks. Returns the job's key and the other ranks, in order.
 pub fn join(rendezvous: &Rendezvous) -> Result<(Key, Vec<Peer>)> {
     let Rendezvous { rank, ranks, .. } = *rendezvous;
     if rank >= ranks || ranks > u32::MAX as usize {
         return Err(Error::Refused(format!(
-            "rank {rank} of {ranks} is none: ranks are counted from 0"
+            "rank {rank} of {ranks} does not exist: ranks are numbered from 0"
         )));
     }
     let system = |e: std::io::Error| Error::System(format!("no port can be opened: {e}"));
@@ -72,7 +72,7 @@ fn peer(rank: usize, host: String, stream: TcpStream) -> Peer {
     Peer { rank, host, stream, writing: Mutex::new(()) }
 }
 
-/// Rank 0: waits for all, and tells them of each other.
+/// Rank 0: waits for all ranks and informs them about each other.
 fn lead(
     rendezvous: &Rendezvous,
     listener: &TcpListener,
@@ -94,7 +94,8 @@ fn lead(
                 .collect();
             let which = if missing.len() == 1 { "rank" } else { "ranks" };
             let sentence = format!(
-                "{which} {} did not come to {} within {} s: start all {ranks} with the same folder",
+                "{which} {} did not join through {} within {} s: start all {ranks} with the same \
+                 folder",
                 missing.join(", "),
                 rendezvous.folder.display(),
                 rendezvous.patience.as_secs()
@@ -102,12 +103,12 @@ fn lead(
             refuse_all(joined, &sentence);
             return Err(Error::Refused(sentence));
         };
-        // Read in any case: a rank that is still sending would not hear the answer.
+        // Read this in any case: a rank that is still sending would not receive the answer.
         let Some(mut place) = receive::<Place>(&mut stream) else { continue };
         let rank = caller.rank as usize;
         let problem = if caller.ranks as usize != ranks {
             let theirs = caller.ranks;
-            Some(format!("rank {rank} was told of {theirs} ranks, and rank 0 of {ranks}"))
+            Some(format!("rank {rank} was started for {theirs} ranks, but rank 0 for {ranks}"))
         } else if rank == 0 || rank >= ranks || joined[rank].is_some() {
             Some(format!("there is more than one rank {rank}"))
         } else {
@@ -120,7 +121,7 @@ fn lead(
             return Err(Error::Refused(sentence));
         }
         place.rank = rank;
-        // As it is seen from here, first.
+        // Try the address as seen from here first.
         if let Ok(address) = stream.peer_addr() {
             place.addresses.insert(0, address.ip().to_string());
         }
@@ -139,7 +140,7 @@ fn lead(
 }
 
 fn lost(rank: usize, host: &str) -> Error {
-    let why = "has ended before the run began".to_owned();
+    let why = "ended before the run began".to_owned();
     Error::Lost { rank, host: host.to_owned(), why }
 }
 
@@ -149,7 +150,7 @@ fn refuse_all(joined: Vec<Option<(Place, TcpStream)>>, sentence: &str) {
     }
 }
 
-/// Another rank: calls rank 0 and those before itself, and is called by those after it.
+/// Any other rank: calls rank 0 and the ranks before itself, and is called by those after it.
 fn follow(
     rendezvous: &Rendezvous,
     listener: &TcpListener,
@@ -158,7 +159,7 @@ fn follow(
 ) -> Result<(Key, Vec<Peer>)> {
     let (caller, rank) = (rendezvous.caller(), rendezvous.rank);
     let (key, host, mut first) = loop {
-        // A file that an earlier job has left leads nowhere: it is read until it is this job's.
+        // A file left by an earlier job leads nowhere: keep reading until it belongs to this job.
         if let Some(meeting) = Meeting::read(&rendezvous.folder)?
             && let Some(key) = meeting.key()
             && let Some(stream) = reach(&meeting.addresses, meeting.port, &key, 0, caller)
@@ -167,8 +168,8 @@ fn follow(
         }
         if Instant::now() > deadline {
             return Err(Error::Refused(format!(
-                "rank 0 did not come to {} within {} s: start all ranks with the same folder, \
-                 which all of them see",
+                "rank 0 did not join through {} within {} s: start all ranks with the same folder, \
+                 which all of them can see",
                 rendezvous.folder.display(),
                 rendezvous.patience.as_secs()
             )));
@@ -211,13 +212,13 @@ fn follow(
     Ok((key, peers))
 }
 
-/// Where a rank is called. Each caller has a thread in which it proves that it knows the key, so
-/// that one that says nothing does not keep others waiting.
+/// Accepts calls to a rank. Each caller gets a thread in which it proves that it knows the key, so
+/// that a silent caller does not block others.
 struct Door<'a> {
     listener: &'a TcpListener,
     key: &'a Key,
     callee: u32,
-    /// Callers that know the key.
+    /// Callers that have proved that they know the key.
     known: (Sender<Call>, Receiver<Call>),
     /// Number of callers that have not proved it yet.
     unknown: Arc<AtomicUsize>,
@@ -230,7 +231,7 @@ impl<'a> Door<'a> {
         Self { listener, key, callee, known: channel(), unknown: Arc::default() }
     }
 
-    /// The next caller that knows the key; none if there is none before the deadline.
+    /// The next caller that knows the key; `None` if none arrives before the deadline.
     fn next(&self, deadline: Instant) -> Option<Call> {
         loop {
             if let Ok(call) = self.known.1.try_recv() {
@@ -257,7 +258,7 @@ impl<'a> Door<'a> {
             if stream.set_nonblocking(false).is_ok()
                 && let Ok(caller) = accept(&mut stream, &key, callee)
             {
-                // Nobody receives it once all ranks have come.
+                // The receiver is gone once all ranks have joined.
                 let _ = known.send((caller, stream));
             }
             unknown.fetch_sub(1, Ordering::SeqCst);
@@ -268,7 +269,7 @@ impl<'a> Door<'a> {
     }
 }
 
-/// Connects to a rank by the first of its addresses where it answers.
+/// Connects to a rank at the first of its addresses that answers.
 fn reach(
     addresses: &[String],
     port: u16,
@@ -285,7 +286,7 @@ fn reach(
     })
 }
 
-/// This machine's name, and the addresses that others may reach it by, likely ones first.
+/// This machine's name, and the addresses at which others may reach it, most likely ones first.
 fn own_addresses(given: Option<&str>) -> (String, Vec<String>) {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
@@ -293,7 +294,7 @@ fn own_addresses(given: Option<&str>) -> (String, Vec<String>) {
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "localhost".to_owned());
-    // Nothing is sent: the system only says which of its addresses it would use.
+    // Nothing is sent: the system only reports which of its addresses it would use.
     let outward = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|socket| socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()));
     let outward = outward.ok().map(|address| address.ip().to_string());

@@ -1,4 +1,4 @@
-//! Messages that have come in, and ranks that have ended.
+//! Received messages, and ranks that have ended.
 
 use super::super::{Error, Result};
 use super::lock;
@@ -8,30 +8,30 @@ use std::net::TcpStream;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A part of an exchange.
     Data,
-    /// Shows that the sender is there.
+    /// Shows that the sender is alive.
     Heartbeat,
-    /// A rank has failed: its number and why.
+    /// A rank has failed: its index and the reason.
     Abort,
     /// The sender has nothing more to exchange.
     Leave,
 }
 
-/// What precedes a message's bytes.
+/// The header that precedes a message's bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     pub kind: Kind,
-    /// Number of the exchange.
+    /// Sequence number of the exchange.
     pub number: u64,
     /// Number of bytes.
     pub length: u64,
 }
 
-/// More than any model has: a length above it is not one.
+/// Larger than any model: a larger length is invalid.
 const LONGEST: u64 = 1 << 40;
 
 impl Header {
@@ -53,12 +53,12 @@ impl Header {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Messages of each rank that wait to be taken, with the number of their exchange.
+    /// Waiting messages of each rank, with the sequence numbers of their exchanges.
     waiting: Vec<VecDeque<(u64, Vec<u8>)>>,
-    /// Which ranks have said that they leave.
+    /// Whether each rank has announced that it leaves.
     left: Vec<bool>,
     hosts: Vec<String>,
-    /// The first rank that failed, and why.
+    /// The first rank that failed, and the reason.
     fault: Option<Error>,
 }
 
@@ -80,7 +80,7 @@ impl Mailbox {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// A rank's part of an exchange, which is waited for.
+    /// Waits for a rank's part of an exchange.
     pub fn take(&self, rank: usize, number: u64) -> Result<Vec<u8>> {
         let mut state = lock(&self.state);
         loop {
@@ -92,18 +92,18 @@ impl Mailbox {
             }
             if state.left[rank] {
                 let host = state.hosts[rank].clone();
-                return Err(Error::Lost { rank, host, why: "has ended before others".to_owned() });
+                return Err(Error::Lost { rank, host, why: "ended before the others".to_owned() });
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Fails if a rank has.
+    /// Fails if a rank has failed.
     pub fn check(&self) -> Result<()> {
         lock(&self.state).fault.clone().map_or(Ok(()), Err)
     }
 
-    /// The fault that is known, or becomes known soon.
+    /// The known fault, or one that becomes known within the given time.
     pub fn fault_within(&self, time: Duration) -> Option<Error> {
         let state = lock(&self.state);
         let waited = self.changed.wait_timeout_while(state, time, |state| state.fault.is_none());
@@ -123,7 +123,7 @@ impl Mailbox {
     }
 }
 
-/// Reads a rank's messages until it leaves or fails.
+/// Receives a rank's messages until it leaves or fails.
 pub fn receive(mut stream: TcpStream, rank: usize, host: &str, mailbox: &Mailbox) {
     mailbox.change(|state| state.hosts[rank] = host.to_owned());
     loop {
@@ -164,10 +164,10 @@ fn read(stream: &mut TcpStream) -> std::io::Result<(Header, Vec<u8>)> {
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-            "has ended without a word".to_owned()
+            "ended unexpectedly".to_owned()
         }
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("was not heard of for {} s", super::SILENCE.as_secs())
+            format!("was silent for {} s", super::SILENCE.as_secs())
         }
         _ => format!("cannot be heard ({error})"),
     }

@@ -1,11 +1,11 @@
-//! Ranks that are connected by TCP and find each other by a shared folder: nothing has to be
-//! installed.
+//! Ranks that are connected by TCP and find each other through a shared folder. No other software
+//! is required.
 //!
 //! ```text
 //! rendezvous.rs   the file by which ranks find rank 0, with the job's key
 //! join.rs         connections between all ranks
 //! handshake.rs    both ends of a connection prove that they know the key
-//! mailbox.rs      messages that have come in, and ranks that have ended
+//! mailbox.rs      received messages, and ranks that have ended
 //! ```
 
 mod handshake;
@@ -24,23 +24,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Interval at which a rank shows the others that it is there.
+/// Interval at which a rank shows the others that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// A rank that was not heard of for so long has ended.
+/// A rank that has been silent for this long is considered to have ended.
 const SILENCE: Duration = Duration::from_secs(25);
-/// How long a rank that cannot send waits to hear why.
+/// How long a rank that cannot send waits for the reason.
 const REASON: Duration = Duration::from_secs(1);
 
 /// How the ranks of a job find each other.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
-    /// A folder that all ranks see, and only their user.
+    /// A folder that all ranks can access, but no other user.
     pub folder: PathBuf,
-    /// Index of this process, from 0.
+    /// Index of this process, starting at 0.
     pub rank: usize,
     /// Number of processes.
     pub ranks: usize,
-    /// Where other machines reach this one, if its own name is not enough.
+    /// Address at which other machines reach this one, if its own name is not enough.
     pub address: Option<String>,
     /// How long to wait for the other ranks.
     pub patience: Duration,
@@ -70,7 +70,7 @@ struct Peer {
     rank: usize,
     host: String,
     stream: TcpStream,
-    /// Held while a message is written.
+    /// Locked while a message is being written.
     writing: Mutex<()>,
 }
 
@@ -79,17 +79,17 @@ struct Peer {
 pub struct Tcp {
     rank: usize,
     key: Key,
-    /// The other ranks, in the order of their ranks.
+    /// The other ranks, in rank order.
     peers: Arc<Vec<Peer>>,
     mailbox: Arc<Mailbox>,
-    /// Number of the next exchange.
+    /// Sequence number of the next exchange.
     next: Mutex<u64>,
     sent: AtomicU64,
     ended: Arc<AtomicBool>,
 }
 
 impl Tcp {
-    /// Waits for all ranks, and connects to them.
+    /// Waits for all ranks and connects to them.
     pub fn join(rendezvous: &Rendezvous) -> Result<Self> {
         let (key, peers) = join::join(rendezvous)?;
         let mailbox = Arc::new(Mailbox::new(rendezvous.ranks));
@@ -114,7 +114,7 @@ impl Tcp {
         let written = write(peer, &lock(&peer.writing), header, bytes);
         self.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         written.map_err(|e| {
-            // A rank that ends says why before it closes its connections.
+            // A rank that ends sends the reason before it closes its connections.
             self.mailbox.fault_within(REASON).unwrap_or_else(|| Error::Lost {
                 rank: peer.rank,
                 host: peer.host.clone(),
@@ -151,7 +151,7 @@ fn write(
     stream.write_all(bytes)
 }
 
-/// Shows the other ranks that this process is there, while it computes.
+/// Sends heartbeats to the other ranks while this process computes.
 fn beat(peers: &[Peer], ended: &AtomicBool) {
     let mut waited = Duration::ZERO;
     let nap = Duration::from_millis(200);
@@ -163,7 +163,7 @@ fn beat(peers: &[Peer], ended: &AtomicBool) {
         }
         waited = Duration::ZERO;
         for peer in peers {
-            // A message in progress shows as much.
+            // A message in progress also shows that this process is alive.
             let Ok(writing) = peer.writing.try_lock() else { continue };
             let header = Header { kind: Kind::Heartbeat, number: 0, length: 0 };
             if !ended.load(Ordering::SeqCst) {
@@ -186,8 +186,8 @@ impl Collective for Tcp {
         let mut next = lock(&self.next);
         let number = *next;
         *next += 1;
-        // Each begins with the rank after it, so that not all send to the same one at first. The
-        // other ends read all the time, so that nobody waits for anybody in a circle.
+        // Each rank starts with the next rank, so that not all send to the same one first. The
+        // receivers read continuously, so there is no deadlock from circular waits.
         for i in 0..self.peers.len() {
             let peer = &self.peers[(self.rank + i) % self.peers.len()];
             let bytes = outgoing[peer.rank];
@@ -204,8 +204,8 @@ impl Collective for Tcp {
         Ok(received)
     }
 
-    /// The secret is added to a number that only the job's ranks can compute, and that no other
-    /// message is added to: the key is made for the job, which shares one secret.
+    /// The secret is XORed with a pad that only the job's ranks can compute and that no other
+    /// message uses: the key is created for the job, which shares only one secret.
     fn share_secret(&self, secret: [u8; 32]) -> Result<[u8; 32]> {
         let pad: [u8; 32] = self.key.mac(&[b"the run's secret"]).finalize().into_bytes().into();
         let xor = |bytes: &[u8; 32]| -> [u8; 32] { std::array::from_fn(|i| bytes[i] ^ pad[i]) };
@@ -223,7 +223,7 @@ impl Collective for Tcp {
 
     fn abort(&self, why: &Error) {
         let (rank, why) = match why {
-            // All ranks name the one that was lost, and not each other.
+            // All ranks name the rank that was lost, and not each other.
             Error::Lost { rank, why, .. } => (*rank, why.clone()),
             other => (self.rank, format!("has stopped: {other}")),
         };

@@ -1,5 +1,5 @@
-//! The file by which the ranks of a job find rank 0. It holds the job's key, so that nobody but its
-//! owner may read it, and is there only until all ranks have come.
+//! The file by which the ranks of a job find rank 0. It contains the job's key, so only its owner
+//! may read it, and it exists only until all ranks have joined.
 
 use super::super::{Error, Result};
 use super::Key;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "rendezvous.json";
 
-/// Where rank 0 is, and the job's key.
+/// The address of rank 0 and the job's key.
 #[derive(Serialize, Deserialize)]
 pub struct Meeting {
-    /// Hexadecimal.
+    /// The key in hexadecimal.
     key: String,
     pub host: String,
-    /// Where rank 0 may be reached.
+    /// The addresses at which rank 0 may be reached.
     pub addresses: Vec<String>,
     pub port: u16,
 }
@@ -33,7 +33,7 @@ impl Meeting {
         Some(Key(bytes?.try_into().ok()?))
     }
 
-    /// Writes the file, in place of one that an earlier job has left.
+    /// Writes the file, replacing one left by an earlier job.
     pub fn write(&self, folder: &Path) -> Result<Kept> {
         let failed = |path: &Path| {
             let path = path.display().to_string();
@@ -60,7 +60,7 @@ impl Meeting {
         Ok(Kept { path, text })
     }
 
-    /// Reads the file; none if it is not there yet.
+    /// Reads the file; `None` if it does not exist yet.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         check_folder(folder)?;
         let path = folder.join(NAME);
@@ -74,13 +74,13 @@ impl Meeting {
         if let Ok(found) = fs::metadata(&path)
             && std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077 != 0
         {
-            return Err(refused("can be read by others, and holds the job's key: remove it"));
+            return Err(refused("is readable by others and contains the job's key: remove it"));
         }
-        serde_json::from_str(&text).map(Some).map_err(|_| refused("is of something else"))
+        serde_json::from_str(&text).map(Some).map_err(|_| refused("is not the file of a job"))
     }
 }
 
-/// Refuses a folder in which others can write: they could replace the file, and ranks would join
+/// Rejects a folder that others can write to: they could replace the file, and ranks would join
 /// their job.
 fn check_folder(folder: &Path) -> Result<()> {
     #[cfg(unix)]
@@ -97,14 +97,14 @@ fn check_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file while ranks are waited for.
+/// The file while rank 0 is waiting for other ranks.
 pub struct Kept {
     path: PathBuf,
     text: String,
 }
 
 impl Drop for Kept {
-    /// Removes the file, unless another job has written its own.
+    /// Removes the file, unless another job has replaced it.
     fn drop(&mut self) {
         if fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
             let _ = fs::remove_file(&self.path);

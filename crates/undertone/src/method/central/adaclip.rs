@@ -1,30 +1,30 @@
-//! AdaClip (after Pichapati and others, 2019), factored: noise std in proportion to the square root
-//! of the gradient's root mean square.
+//! AdaClip (after Pichapati and others, 2019), factored: the noise std is proportional to the
+//! square root of the gradient's root mean square.
 //!
-//! Among all weights w that leave the expected squared norm Σ_j w_j E[g_j²] of a gradient the same,
-//! which give the least total noise? Noise of variance σ²C²/w_j adds up to σ²C² Σ_j 1/w_j, which
-//! under that condition is least for w_j ∝ E[g_j²]^(−½): coordinates with large gradients get more
-//! noise, those with small ones less. ANADP does the opposite: it gives the least noise to the
-//! coordinates that it considers most important.
+//! Among all weights w that leave the expected squared norm Σ_j w_j E[g_j²] of a gradient
+//! unchanged, which give the least total noise? Noise of variance σ²C²/w_j adds up to σ²C² Σ_j
+//! 1/w_j, which under that constraint is minimized by w_j ∝ E[g_j²]^(−½): coordinates with large
+//! gradients get more noise, those with small gradients less. ANADP does the opposite: it gives the
+//! least noise to the coordinates that it considers most important.
 //!
 //! E[g²] is estimated from released gradients, minus the known variance of their noise. For a
-//! single coordinate that estimate is mostly noise; for the mean over a row, a column or a tensor
-//! it is not. So the weight of a coordinate is a weight of its row times one of its column, and
-//! per-example norms under such weights need no per-example gradient (ghost clipping). Clipping
-//! uses the same weights, so the effective noise multiplier is σ whatever they are.
+//! single coordinate this estimate is mostly noise, but for the mean over a row, a column or a
+//! tensor it is not. The weight of a coordinate is therefore a row weight times a column weight,
+//! and per-example norms under such weights need no per-example gradient (ghost clipping). Clipping
+//! uses the same weights, so the effective noise multiplier is σ, whatever they are.
 //!
-//! With `importance = { public = … }`, E[g²] is that of [public examples](super::public) instead,
-//! without noise: there every coordinate can have a weight of its own.
+//! With `importance = { public = … }`, E[g²] is computed from [public examples](super::public)
+//! instead, without noise. In that case every coordinate can have its own weight.
 
 mod second_moments;
 mod weigh;
 
 pub(super) use second_moments::SecondMoments;
 
-use super::allocation::{Allocation, Allocator};
 use crate::gradient::{Bounds, Clip, Clipping, ClippingGroups};
-use crate::method::Released;
 use crate::model::Parameters;
+use crate::step::Released;
+use crate::step::{Allocation, Allocator};
 use crate::tensor::{GradientStatistic, Host, Result};
 use std::sync::Arc;
 use undertone_run::AdaclipSection;
@@ -39,7 +39,7 @@ pub(in crate::method::central) struct Squares {
 }
 
 impl Squares {
-    /// Zeros, for each trainable parameter.
+    /// Zeros for each trainable parameter.
     fn zeros(parameters: &Parameters) -> Vec<Option<Self>> {
         let zeros = |count: usize| vec![0.0; count];
         let of = parameters.iter().map(|(_, parameter)| {
@@ -53,7 +53,7 @@ impl Squares {
     }
 }
 
-/// AdaClip's allocator.
+/// The allocator of AdaClip.
 #[derive(Debug)]
 pub struct Adaclip {
     settings: AdaclipSection,
@@ -62,7 +62,7 @@ pub struct Adaclip {
     bounds: Bounds,
     bound: f64,
     squares: Vec<Option<Squares>>,
-    /// Whether any gradient was released yet.
+    /// Whether a gradient has been released yet.
     seen: bool,
 }
 
@@ -82,8 +82,8 @@ impl Adaclip {
     }
 
     fn weigh(&mut self) {
-        // The weights are a function of the moving averages alone, so that a resumed run has those
-        // of the uninterrupted one.
+        // The weights are a function of the moving averages alone, so that a resumed run has the
+        // same weights as an uninterrupted one.
         self.groups = self.plain.clone();
         let weights = self.seen.then(|| factored(&self.settings, &self.squares)).flatten();
         if let Some(weights) = weights {

@@ -4,22 +4,22 @@
 //! noise of std σC/√w (equation 8, read as a multiple of C).
 //!
 //! **As published**, gradients are clipped without the weights. Then σ_eff = σ/√(max w): the
-//! coordinate with the least noise determines it, and the same total noise is no proof. And the
-//! weights come from the gradient of the same step without clipping and noise, which no ledger
-//! accounts for.
+//! coordinate with the least noise determines it, and the same total noise proves nothing.
+//! Moreover, the weights come from the same step's gradient before clipping and noise, which no
+//! ledger accounts for.
 //!
 //! **Proved**, gradients are clipped in the norm with weights w, so that σ_eff = σ whatever the
 //! weights are, and the weights of a step come from the gradients that earlier steps released,
-//! minus the known variance of their noise. The first step has uniform weights. With
-//! `importance = { public = … }` the weights are those of [public gradients](super::public), in
-//! every step the same.
+//! minus the known variance of their noise. The first step has uniform weights. With `importance =
+//! { public = … }`, the weights come from [public gradients](super::public) and are the same in
+//! every step.
 
-use super::allocation::{Allocation, Allocator, NoiseWeights, Published};
 use super::dp_sgd::DpSgd;
 use super::importance::{Importance, ImportanceSettings};
 use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
-use crate::method::Released;
 use crate::model::Parameters;
+use crate::step::Released;
+use crate::step::{Allocation, Allocator, NoiseWeights, Published};
 use crate::tensor::{Host, Result};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Anadp {
     }
 
     fn weigh(&mut self) {
-        // Drops the old weights first, so that their memory is reused.
+        // Drop the old weights first, so that their memory is reused.
         self.groups = self.plain.clone();
         if let Some(weights) = self.importance.weights() {
             self.groups = Arc::new(self.plain.weighted(|id| weights[id.index()].clone()));
@@ -117,7 +117,7 @@ impl Allocator for PublishedAnadp {
 
 impl Published for PublishedAnadp {
     fn observe_raw(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()> {
-        // Dropped first: they share memory with the averages.
+        // Drop the weights first: they share memory with the averages.
         self.weights = None;
         for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
             self.importance.observe_raw(id, raw.unclipped(id), &parameter.value)?;
@@ -126,7 +126,7 @@ impl Published for PublishedAnadp {
         Ok(())
     }
 
-    /// Line 6 of Algorithm 1 comes before clipping.
+    /// Line 6 of Algorithm 1 precedes clipping.
     fn needs_unclipped(&self) -> bool {
         true
     }

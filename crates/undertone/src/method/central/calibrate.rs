@@ -1,4 +1,5 @@
-//! Steps, sampling rate and noise multipliers, from a budget and the number of privacy units.
+//! Computes steps, sampling rate and noise multipliers from a budget and the number of privacy
+//! units.
 
 use super::adaptive_clip::count_std;
 use super::plan::{AllocationPlan, Budget, CentralPlan, MapSource};
@@ -9,7 +10,7 @@ use undertone_accounting::{Accountant, Adjacency, Composition, Event, epsilon};
 use undertone_run::{Clip, Resolved, TrainingSection};
 
 impl CentralPlan {
-    /// Calibrates the plan for a number of privacy units.
+    /// Calibrates the plan for a given number of privacy units.
     pub fn calibrate(&self, training: &TrainingSection, units: usize) -> Result<Resolved> {
         let before = self.map_event(units)?;
         let passes =
@@ -22,7 +23,7 @@ impl CentralPlan {
                 schedule.calibrate(&passes, epsilon, self.delta)?
             }
             Budget::NoiseMultiplier(noise) => {
-                // Refuses what the accountant cannot bound, before anything is computed.
+                // Rejects what the accountant cannot bound, before anything is computed.
                 epsilon(&passes.compose(&[noise]), self.delta, Accountant::Auto)?;
                 vec![noise; training.epochs as usize]
             }
@@ -39,7 +40,8 @@ impl CentralPlan {
         })
     }
 
-    /// With correlated noise: blocks of steps, and a sampling rate within the groups of units.
+    /// Calibrates correlated noise: blocks of steps, and a sampling rate within the groups of
+    /// units.
     fn calibrate_blocks(
         &self,
         passes: &Passes,
@@ -66,7 +68,7 @@ impl CentralPlan {
             Budget::NoiseMultiplier(noise) => {
                 let event = Event::PoissonGaussian { noise_multiplier: noise, sampling_rate };
                 let all = Composition::new(Adjacency::AddRemove).with(event, blocks);
-                // Refuses what the accountant cannot bound, before anything is computed.
+                // Rejects what the accountant cannot bound, before anything is computed.
                 epsilon(&all, self.delta, Accountant::Auto)?;
                 noise
             }
@@ -82,7 +84,7 @@ impl CentralPlan {
         })
     }
 
-    /// Standard deviation of the noise on the number of units within the clipping bound; none
+    /// Standard deviation of the noise on the number of units within the clipping bound; `None`
     /// without adaptive clipping.
     pub(super) fn count_std(&self, noise: &[f64], units: f64) -> Result<Option<f64>> {
         let Clip::Adaptive(adaptive) = &self.clip else { return Ok(None) };
@@ -96,7 +98,7 @@ impl CentralPlan {
         }
     }
 
-    /// The release of a noisy relevance map, with noise that by itself costs its share of ε.
+    /// The release of a noisy relevance map, with noise that spends the map's own ε.
     fn map_event(&self, units: usize) -> Result<Option<Event>> {
         let AllocationPlan::RapFt(rap_ft) = &self.allocation else { return Ok(None) };
         let MapSource::Noised { epsilon, examples, .. } = rap_ft.source else { return Ok(None) };

@@ -1,11 +1,11 @@
 //! DP-SGD: the same noise on every coordinate, with flat, per-layer or automatic clipping.
 
-use super::allocation::{Allocation, Allocator};
 use crate::gradient::{Bounds, Clip, Clipping, ClippingGroups};
 use crate::model::Parameters;
+use crate::step::{Allocation, Allocator};
 use std::sync::Arc;
 
-/// DP-SGD's allocator.
+/// The allocator of DP-SGD.
 #[derive(Clone, Debug)]
 pub struct DpSgd {
     groups: Arc<ClippingGroups>,

@@ -1,13 +1,13 @@
-//! Weights that are known before the first step and stay the same: those of public data.
+//! Weights from public data, which are known before the first step and stay constant.
 
-use super::allocation::{Allocation, Allocator};
 use crate::gradient::{Bounds, Clip, Clipping, ClippingGroups, Weights};
 use crate::model::Parameters;
+use crate::step::{Allocation, Allocator};
 use std::sync::Arc;
 
-/// An allocator with constant weights, for clipping and for noise: by the
-/// lemma of `allocation` with a = b its effective noise multiplier is σ, whatever they are.
-/// They are a function of public data and of the pretrained model, so they reveal nothing.
+/// An allocator with constant weights for both clipping and noise. By the lemma of `allocation`
+/// with a = b, its effective noise multiplier is σ, whatever the weights are. The weights are a
+/// function of public data and the pretrained model, so they reveal nothing.
 #[derive(Clone, Debug)]
 pub struct FixedWeights {
     groups: Arc<ClippingGroups>,
@@ -16,7 +16,7 @@ pub struct FixedWeights {
 }
 
 impl FixedWeights {
-    /// Weights by parameter; a parameter without any has weight 1.
+    /// Creates the allocator from weights by parameter; a parameter without weights has weight 1.
     pub fn new(clip: &Clip, weights: &[Option<Weights>], parameters: &Parameters) -> Self {
         let plain = clip.groups(parameters);
         let groups = plain.weighted(|id| weights.get(id.index()).cloned().flatten());

@@ -1,10 +1,10 @@
-//! Ledger terms and events of methods of central DP.
+//! Ledger terms and events of central DP methods.
 
 use super::plan::{AllocationPlan, CentralPlan, MapSource, RapFtPlan};
 use crate::error::Result;
+use crate::method::Prepared;
 use crate::method::ledger::{assumptions, mode, unit};
 use crate::plan::Plan;
-use crate::train::Prepared;
 use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, Part, Threat, epsilon};
 use undertone_run::{Claim, Resolved};
@@ -15,7 +15,7 @@ pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
     Event::PoissonGaussian { noise_multiplier, sampling_rate }
 }
 
-/// All releases of a run in proved mode, in the order of the ledger.
+/// All releases of a run in proved mode, in ledger order.
 pub fn planned_releases(plan: &CentralPlan, resolved: &Resolved) -> Vec<Part> {
     if let (Some(_), Some(&noise)) = (plan.bands, resolved.noise_multipliers.first()) {
         let steps = resolved.steps_per_epoch * resolved.noise_multipliers.len() as u64;
@@ -29,9 +29,9 @@ pub fn planned_releases(plan: &CentralPlan, resolved: &Resolved) -> Vec<Part> {
     map.into_iter().chain(steps).collect()
 }
 
-/// Rounds a noise multiplier down to a grid of one percent: effective noise multipliers that differ
-/// in their last digits would each be a part of the composition, which is slow with thousands of
-/// parts.
+/// Rounds a noise multiplier down to a grid of one percent. Otherwise, effective noise multipliers
+/// that differ only in their last digits would each be a separate part of the composition, which is
+/// slow with thousands of parts.
 pub fn round_down(noise_multiplier: f64) -> f64 {
     const STEP: f64 = 0.01;
     ((noise_multiplier.ln() / STEP).floor() * STEP).exp().min(noise_multiplier)
@@ -45,7 +45,7 @@ pub fn terms(
     prepared: &Prepared,
 ) -> Terms {
     let nominal = resolved.noise_multipliers.iter().copied().fold(f64::INFINITY, f64::min);
-    // The least noise of any step is announced: the ledger refuses costlier entries.
+    // Announce the least noise of any step: the ledger rejects costlier entries.
     let least = match central.is_published() {
         false => nominal,
         true => round_down(central.least_noise_multiplier(nominal)),
@@ -76,7 +76,7 @@ pub fn terms(
     }
 }
 
-/// The (ε, δ) that the paper would claim: every step with its nominal noise multiplier.
+/// The (ε, δ) that the paper would claim, taking every step at its nominal noise multiplier.
 pub fn claim(resolved: &Resolved, delta: f64) -> Result<Claim> {
     let mut nominal = Composition::new(Adjacency::AddRemove);
     for &noise in &resolved.noise_multipliers {

@@ -4,15 +4,14 @@
 //! ```text
 //! plan.rs        the method's part of the plan        calibrate.rs  noise for a budget
 //! ledger.rs      terms and events                     relevance.rs  Rap-FT's relevance map
-//! allocation.rs  the lemma with weights, and the trait that every allocation implements
-//! dp_sgd.rs  adaclip.rs  anadp.rs  importance/  rap_ft.rs       one allocation each
-//! adaptive_clip.rs  public.rs, fixed_weights.rs  banded.rs       DP-SGD's clipping norm; weights
-//!                                                of public gradients; correlated noise
+//! dp_sgd.rs  adaclip.rs  anadp.rs  importance/  rap_ft.rs       one allocation method each
+//! adaptive_clip.rs            adaptive clipping norm of DP-SGD
+//! public.rs fixed_weights.rs  weights from public gradients
+//! banded.rs                   correlated noise
 //! ```
 
 mod adaclip;
 mod adaptive_clip;
-mod allocation;
 mod anadp;
 mod banded;
 mod calibrate;
@@ -28,60 +27,55 @@ mod relevance;
 
 pub use adaclip::Adaclip;
 pub use adaptive_clip::AdaptiveClipping;
-pub(crate) use allocation::no_less;
-pub use allocation::{
-    Allocation, AllocationMethod, Allocator, NoiseWeights, Published, StepCorrelation,
-};
 pub use anadp::{Anadp, PublishedAnadp};
-pub use banded::{BandedDpSgd, Correlation, CyclicGroups};
+pub use banded::{BandedDpSgd, CyclicGroups};
 pub use dp_sgd::DpSgd;
 pub use fixed_weights::FixedWeights;
 pub use importance::ImportanceSettings;
 pub use plan::{AllocationPlan, Budget, CentralPlan, MapSource, RapFtPlan};
 pub use public::PublicGradients;
 pub use rap_ft::{
-    ClippedRelevanceSum, PublishedRapFt, RapFt, Recorded, ReleasedRelevanceMap, RelevanceMap,
-    RelevanceSum,
+    ClippedRelevanceSum, PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap, RelevanceSum,
 };
 pub use undertone_run::{AdaclipSection, ImportanceForm};
 
-use super::ledger::{RunLedger, not_private_because};
-use super::{Begin, Facts, Procedure, Sample, StepInfo};
+use super::ledger::not_private_because;
+use super::{Begin, Facts, Prepared, Procedure, Sample, TrainingEvent};
 use crate::collective;
 use crate::data::PoissonSampler;
 use crate::error::{Error, Result};
 use crate::gradient::ClippedSum;
 use crate::noise::{Noise, purpose};
 use crate::plan::Plan;
-use crate::train::{Learner, Prepared, Protection, Step, TrainingEvent};
+use crate::step::{AllocationMethod, Cost, Learner, Protection, RunLedger, Step};
 use ledger::{claim, planned_releases, round_down, step_event, terms};
 use relevance::ComputedMap;
 use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Adjacency, Composition, Guarantee, Part};
 use undertone_run::{Claim, Clip, RelevanceCost, Resolved};
 
-/// The terms and all releases of a whole run, before it begins.
+/// The terms and all releases of a whole run, computed before it starts.
 pub(crate) fn planned(
     run: &Plan,
     plan: &CentralPlan,
     prepared: &Prepared,
-) -> Result<(Terms, Composition)> {
-    let resolved = plan.calibrate(&run.training, run.units(prepared.data.units))?;
+    resolved: &Resolved,
+) -> (Terms, Composition) {
     let mut releases = Composition::new(Adjacency::AddRemove);
-    for Part { event, count } in planned_releases(plan, &resolved) {
+    for Part { event, count } in planned_releases(plan, resolved) {
         releases.push(event, count);
     }
-    Ok((terms(run, plan, &resolved, prepared), releases))
+    (terms(run, plan, resolved, prepared), releases)
 }
 
-/// A method of central DP during training.
+/// A central DP method during training.
 pub(super) struct Central {
     plan: CentralPlan,
     resolved: Resolved,
     sampler: PoissonSampler,
-    /// With correlated noise, which units a step may draw.
+    /// The units that a step may sample, if noise is correlated.
     groups: Option<CyclicGroups>,
-    /// The expected number of units of a step.
+    /// The expected number of units in a step.
     expected_units: f64,
     ledger: RunLedger,
     seed: Option<u64>,
@@ -95,7 +89,7 @@ impl Central {
         let terms = terms(begin.plan, plan, begin.resolved, begin.prepared);
         let steps = begin.resolved.steps_per_epoch * u64::from(begin.plan.training.epochs);
         let entries = u64::from(begin.resolved.before.is_some()) + plan.entries(steps);
-        let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
+        let mut ledger = super::ledger::open(&begin, terms, plan.delta, entries)?;
         ledger.plan(planned_releases(plan, begin.resolved));
         let Begin { plan: run, prepared, resolved, secret, folder, tape, callback, .. } = begin;
         if let Some(message) = &ledger.warning() {
@@ -106,7 +100,8 @@ impl Central {
         let (mut relevance_by_parameter, mut relevance_cost) = (Vec::new(), None);
         let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
         let bands = plan.bands.unwrap_or(1);
-        // Of the public number of units, which is not the true one if it was declared.
+        // Based on the public number of units, which differs from the true number if it was
+        // declared.
         let expected_units = sampling_rate * resolved.units as f64 / bands as f64;
         let public = prepared.public.importance.as_ref().map(|examples| PublicGradients {
             model: &prepared.model,
@@ -156,7 +151,7 @@ impl Central {
                         }
                         Proved(Box::new(RapFt::new(clip, &map, share, parameters)))
                     }
-                    // A raw map, in paper mode, is not written: it is private.
+                    // In paper mode, the raw map is not written to disk: it is private.
                     ComputedMap::Raw(map) => {
                         Published(Box::new(PublishedRapFt::new(clip, &map, share, parameters)))
                     }
@@ -197,17 +192,23 @@ impl Procedure for Central {
         Ok(Sample { units, divisor: self.expected_units })
     }
 
-    fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {
-        let nominal = self.resolved.noise_multipliers.get(step.epoch).copied().unwrap_or(0.0);
-        let mut effective = learner.effective_noise_multiplier(&sum, nominal)?;
-        if self.plan.is_published() {
-            effective = round_down(effective);
-        }
-        // The entry of the block that the step belongs to: of the step itself, unless noise is
-        // correlated.
-        let index = self.releases_before() + self.plan.entries(step.step + 1) - 1;
-        self.ledger.record(index, step_event(&self.resolved, effective), 1)?;
-        learner.update(sum, &Step::of(step, nominal))
+    fn noise_multiplier(&self, epoch: usize) -> f64 {
+        self.resolved.noise_multipliers.get(epoch).copied().unwrap_or(0.0)
+    }
+
+    fn release(&mut self, sum: ClippedSum, mut step: Step, learner: &mut Learner) -> Result<()> {
+        learner.observe_raw(&sum, &mut step)?;
+        // In proved mode, a step that has begun has at least the requested noise.
+        let noise_multiplier = match self.plan.is_published() {
+            true => round_down(step.noise_multiplier()),
+            false => step.settings().noise_multiplier,
+        };
+        // The entry of the block that contains the step; without correlated noise, that of the step
+        // itself.
+        let index = self.releases_before() + self.plan.entries(step.settings().number + 1) - 1;
+        let event = step_event(&self.resolved, noise_multiplier);
+        let recorded = self.ledger.record(index, event, 1)?;
+        learner.release(sum, step, Cost::Recorded(recorded))
     }
 
     fn record_rest(&mut self) -> Result<()> {
@@ -226,19 +227,25 @@ impl Procedure for Central {
     }
 
     fn check_other_ranks(&self, steps: u64) -> Result<()> {
-        // With correlated noise an entry is of many steps, and does not tell which were taken.
+        // With correlated noise, an entry covers many steps and does not show which of them were
+        // taken.
         let releases = self.releases_before() + self.plan.entries(steps);
         if self.groups.is_none() && !self.ledger.holds_more_than(releases) {
             return Ok(());
         }
         Err(Error::Ranks(collective::Error::Refused(format!(
-            "steps after step {steps}, the last checkpoint's, may have been released already, and \
-             are the same again with as many ranks as before only: resume with as many"
+            "steps after the last checkpoint (step {steps}) may already have been released, and \
+             repeating them gives the same releases only with the same number of ranks: resume \
+             with that number"
         ))))
     }
 
     fn guarantee(&self) -> Result<Option<Guarantee>> {
         self.ledger.guarantee()
+    }
+
+    fn guarantee_of_plan(&self) -> Result<Option<Guarantee>> {
+        self.ledger.guarantee_of_plan()
     }
 
     fn spent(&mut self) -> Result<Option<f64>> {

@@ -1,4 +1,4 @@
-//! The plan of a method of central DP.
+//! The plan of a central DP method.
 
 use super::importance::ImportanceSettings;
 use crate::error::{Error, Result};
@@ -11,76 +11,76 @@ use undertone_run::{
     MethodName, ModeName, RelevanceRule, RelevanceSource, RunFile, Tuning,
 };
 
-/// Clipping, noise allocation and budget.
+/// Clipping, noise allocation and privacy budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CentralPlan {
-    /// Noise allocation over the coordinates.
+    /// Noise allocation across coordinates.
     pub allocation: AllocationPlan,
     /// Gradient clipping.
     pub clip: Clip,
-    /// What the noise is calibrated to.
+    /// The calibration target of the noise.
     pub budget: Budget,
     pub delta: f64,
-    /// Number of bands of correlated noise; none if the noise of the steps is independent.
+    /// Number of bands of correlated noise; `None` if the steps' noise is independent.
     pub bands: Option<usize>,
 }
 
-/// What the noise is calibrated to.
+/// The calibration target of the noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
     /// A target ε for the whole run.
     Epsilon {
         epsilon: f64,
-        /// Noise multiplier over the epochs, up to its scale.
+        /// Shape of the noise multiplier over the epochs.
         schedule: Schedule,
     },
-    /// A given noise multiplier in every step.
+    /// A given noise multiplier for every step.
     NoiseMultiplier(f64),
 }
 
-/// Noise allocation over the coordinates.
+/// Noise allocation across coordinates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AllocationPlan {
     /// The same noise on every coordinate.
     DpSgd,
-    /// Noise by the mean square of released or public gradients.
+    /// Noise determined by the mean square of released or public gradients.
     Adaclip(AdaclipSection),
-    /// Noise by the importance of released or public gradients.
+    /// Noise determined by importance, computed from released or public gradients.
     Anadp(ImportanceSettings, ImportanceSource),
-    /// Noise by the importance of raw gradients: paper mode.
+    /// Noise determined by importance, computed from raw gradients: paper mode.
     PublishedAnadp(ImportanceSettings),
-    /// Two groups of coordinates by relevance, each with its clipping bound and noise.
+    /// Two groups of coordinates by relevance, each with its own clipping bound and noise.
     RapFt(RapFtPlan),
 }
 
 /// Rap-FT's hyperparameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RapFtPlan {
-    /// Share of the coordinates that count as weakly relevant: β.
+    /// β: the share of coordinates treated as weakly relevant.
     pub irrelevance: f64,
-    /// How linear layers pass relevance on.
+    /// How linear layers propagate relevance.
     pub rule: LinearRule,
-    /// Which logits relevance propagation starts from in generation tasks.
+    /// The logits from which relevance propagation starts in generation tasks.
     pub initial: InitialRelevance,
-    /// Random draws for each example of weights that begin at zero.
+    /// Random draws per example for weights that are initialized to zero.
     pub probes: usize,
-    /// Which examples the relevance map is of.
+    /// The examples from which the relevance map is computed.
     pub source: MapSource,
 }
 
-/// Which examples the relevance map is of.
+/// The examples from which the relevance map is computed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MapSource {
     /// The first examples of a public file.
     Public {
-        /// A file with the columns of the training file.
+        /// A file with the same columns as the training file.
         file: PathBuf,
         /// The number of examples.
         examples: usize,
     },
-    /// A Poisson sample of the private examples; noise is added to the map.
+    /// A Poisson sample of the private examples, with noise added to the map.
     Noised {
-        /// ε of the map's release by itself.
+        /// The ε spent on the map's release alone.
         epsilon: f64,
         /// The expected number of examples.
         examples: u64,
@@ -95,7 +95,7 @@ pub enum MapSource {
 }
 
 impl CentralPlan {
-    /// Checks a run file whose method is one of central DP.
+    /// Checks a run file whose method is a central DP method.
     pub fn check(file: &RunFile) -> Result<Self> {
         let privacy = &file.privacy;
         if privacy.mode == ModeName::Paper
@@ -168,13 +168,13 @@ impl CentralPlan {
         }
     }
 
-    /// Number of ledger entries for so many steps: one each, or one for every block of steps with
+    /// Number of ledger entries for `steps` steps: one per step, or one per block of steps with
     /// correlated noise.
     pub fn entries(&self, steps: u64) -> u64 {
         steps.div_ceil(self.bands.unwrap_or(1) as u64)
     }
 
-    /// The public file that weights are computed from, if any.
+    /// The public file from which weights are computed, if any.
     pub fn public_importance(&self) -> Option<&Path> {
         match &self.allocation {
             AllocationPlan::Adaclip(AdaclipSection {
@@ -186,7 +186,7 @@ impl CentralPlan {
         }
     }
 
-    /// All files that the method takes for public.
+    /// All files that the method treats as public.
     pub fn public_files(&self) -> Vec<&Path> {
         let map = match &self.allocation {
             AllocationPlan::RapFt(RapFtPlan { source: MapSource::Public { file, .. }, .. }) => {
@@ -197,22 +197,22 @@ impl CentralPlan {
         self.public_importance().into_iter().chain(map).collect()
     }
 
-    /// The release that the method makes and the ledger does not hold, in paper mode.
+    /// In paper mode, the release that the method makes but the ledger does not contain.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match &self.allocation {
             AllocationPlan::PublishedAnadp(_) => Some(
-                "the noise was allocated in view of gradients without noise, which is a release \
-                 that the ledger does not hold",
+                "the noise was allocated from gradients without noise, which is a release that the \
+                 ledger does not record",
             ),
             AllocationPlan::RapFt(RapFtPlan { source: MapSource::Raw { .. }, .. }) => Some(
                 "the mask was computed from private examples without noise, which is a release \
-                 that the ledger does not hold",
+                 that the ledger does not record",
             ),
             _ => None,
         }
     }
 
-    /// Lower bound on the effective noise multiplier of a step with this nominal one.
+    /// Lower bound on the effective noise multiplier of a step with this nominal noise multiplier.
     pub fn least_noise_multiplier(&self, nominal: f64) -> f64 {
         match &self.allocation {
             // A weight is at most largest/mean, and the mean is at least the smallest weight.
@@ -239,14 +239,14 @@ fn importance(
     }
     check_range("anadp", anadp.range)?;
     let AnadpSection { beta1, beta2, alpha, quantiles, range, form, importance: _ } = *anadp;
-    // As published, the weights are for the noise alone, and every coordinate has one.
+    // As published, the weights apply to the noise alone, and every coordinate has one.
     let usual = if published { ImportanceForm::Element } else { usual_form(tuning) };
     let form = form.unwrap_or(usual);
     Ok(ImportanceSettings { beta1, beta2, alpha, quantiles, range, form })
 }
 
-/// Clipping in a norm with a weight for each coordinate forms per-example gradients, which cost
-/// little where few parameters are trainable, and much in full fine-tuning.
+/// The default form. Clipping in a norm with a weight for each coordinate forms per-example
+/// gradients, which is cheap if few parameters are trainable and expensive in full fine-tuning.
 fn usual_form(tuning: &Tuning) -> ImportanceForm {
     match *tuning == Tuning::Full {
         true => ImportanceForm::Factored,
@@ -271,7 +271,7 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
     }
     if file.model.tuning == Tuning::Full {
         return Err(Error::plan(
-            "rap-ft masks single coordinates, which is for lora, adapter, bitfit or head; change \
+            "rap-ft masks single coordinates and needs lora, adapter, bitfit or head; change \
              model.tuning",
         ));
     }
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::plan::{Method, Plan};
 
-    /// As published there is one weight for each coordinate, whatever is trained.
+    /// As published, there is one weight for each coordinate, whatever the trainable parameters.
     #[test]
     fn published_anadp_weighs_every_coordinate() {
         let form = |changes: &[&str]| {

@@ -1,42 +1,43 @@
-//! Weights of ANADP and AdaClip from the gradients of a *public* file.
+//! Weights of ANADP and AdaClip computed from the gradients of a *public* file.
 //!
-//! A copy of the model is fine-tuned on the first examples of the file, without noise, and thrown
-//! away; along the way the gradients of the examples are looked at, clipped as those of the run
-//! are. A few steps are needed: while LoRA's B (or an adapter's second layer) is zero, its A has no
-//! gradient, and ANADP's |g ω| of B itself is zero.
+//! A copy of the model is fine-tuned on the first examples of the file, without noise, and then
+//! discarded. Along the way, the gradients of the examples are observed, clipped in the same way as
+//! in the run. A few steps are needed: while LoRA's B (or an adapter's second layer) is zero, its A
+//! has no gradient, and ANADP's |g ω| of B itself is zero.
 //!
-//! The weights are a function of the public file, of the pretrained model and of the initial values
-//! of new parameters. They do not depend on the training file, so they cost no privacy, and the
-//! ledger names the file as an assumption. They stay the same in all steps: [`FixedWeights`].
+//! The weights are a function of the public file, the pretrained model and the initial values of
+//! new parameters. They do not depend on the training file, so they cost no privacy, and the ledger
+//! lists the file as an assumption. They are the same in all steps: [`FixedWeights`].
 
 use super::adaclip::SecondMoments;
-use super::allocation::AllocationMethod;
 use super::dp_sgd::DpSgd;
 use super::fixed_weights::FixedWeights;
 use super::importance::{Importance, ImportanceSettings};
 use crate::data::{Batch, Dataset, Example};
 use crate::error::{Error, Result};
 use crate::gradient::{Clip, ClippedSum, Weights};
+use crate::method::TrainingEvent;
 use crate::model::Model;
 use crate::noise::{Noise, Secret, purpose};
-use crate::train::{Learner, Protection, Step, TrainingEvent, optimiser};
+use crate::step::AllocationMethod;
+use crate::step::{Cost, Learner, Protection, Step, StepSettings, optimizer};
 use undertone_run::{AdaclipSection, ImportanceForm};
 
-/// Number of public examples that are looked at, from the first of the file on.
+/// Number of public examples to observe, starting at the beginning of the file.
 const EXAMPLES: usize = 512;
-/// Number of examples of a step on the copy of the model.
+/// Number of examples per step on the copy of the model.
 const BATCH: usize = 16;
 
-/// The public examples, and the run that weights are computed for.
+/// The public examples, and the run for which weights are computed.
 pub struct PublicGradients<'a> {
-    /// The model that the run begins from.
+    /// The initial model of the run.
     pub model: &'a Model,
     pub examples: &'a Dataset,
-    /// Clipping of the run.
+    /// Gradient clipping of the run.
     pub clip: &'a Clip,
-    /// The run's optimiser, for the copy.
-    pub optimiser: optimiser::Settings,
-    /// The run's learning rate, for the copy.
+    /// The run's optimizer, used for the copy.
+    pub optimiser: optimizer::Settings,
+    /// The run's learning rate, used for the copy.
     pub learning_rate: f64,
     pub secret: &'a Secret,
 }
@@ -49,8 +50,8 @@ impl PublicGradients<'_> {
         callback: &mut dyn FnMut(TrainingEvent),
     ) -> Result<FixedWeights> {
         let mut importance = Importance::new(settings, &self.model.parameters);
-        self.walk(callback, &mut |learner, examples| {
-            let sum = clipped_sum(learner, examples)?;
+        self.walk(callback, &mut |learner, step, examples| {
+            let sum = clipped_sum(learner, step, examples)?;
             let parameters = &learner.model.parameters;
             for (id, parameter) in parameters.iter().filter(|(_, one)| one.trainable) {
                 let found = importance.observe_raw(id, sum.get(id), &parameter.value);
@@ -61,8 +62,8 @@ impl PublicGradients<'_> {
         Ok(self.fixed(&importance.weights().unwrap_or_default()))
     }
 
-    /// AdaClip's allocator: weights from the mean of g² over the public examples, each with the
-    /// gradient of its own.
+    /// AdaClip's allocator: weights from the mean of g² over the public examples, using per-example
+    /// gradients.
     pub fn adaclip(
         &self,
         settings: &AdaclipSection,
@@ -70,9 +71,9 @@ impl PublicGradients<'_> {
     ) -> Result<FixedWeights> {
         let form = settings.form.unwrap_or(ImportanceForm::Factored);
         let mut moments = SecondMoments::new(form, &self.model.parameters);
-        self.walk(callback, &mut |learner, examples| {
+        self.walk(callback, &mut |learner, step, examples| {
             for example in examples.chunks(1) {
-                let sum = clipped_sum(learner, example)?;
+                let sum = clipped_sum(learner, step, example)?;
                 let seen = moments.observe(&sum, &learner.model.parameters);
                 seen.map_err(crate::model::Error::from)?;
             }
@@ -85,19 +86,16 @@ impl PublicGradients<'_> {
         FixedWeights::new(self.clip, weights, &self.model.parameters)
     }
 
-    /// Fine-tunes a copy of the model; `watch` sees it and its examples before every step.
-    fn walk(
-        &self,
-        callback: &mut dyn FnMut(TrainingEvent),
-        watch: &mut dyn FnMut(&Learner, &[Example]) -> Result<()>,
-    ) -> Result<()> {
+    /// Fine-tunes a copy of the model; `watch` is called with it and its examples before every
+    /// step.
+    fn walk(&self, callback: &mut dyn FnMut(TrainingEvent), watch: &mut Watch) -> Result<()> {
         let Self { examples: public, secret, .. } = self;
         if public.examples.is_empty() {
             return Err(Error::plan("the public file of importance has no examples"));
         }
         let copy = self.model.clone();
         let method = AllocationMethod::Proved(Box::new(DpSgd::new(self.clip, &copy.parameters)));
-        // Public gradients need no noise; a key of its own keeps that of the run out of here.
+        // Public gradients need no noise; a separate key keeps the run's noise key out of here.
         let noise = Noise::with_key(&secret.key(purpose::PUBLIC_GRADIENTS));
         let mut learner = Learner::new(copy, self.optimiser, Some(Protection { method, noise }));
         let key = secret.key(purpose::PUBLIC_GRADIENTS);
@@ -108,11 +106,12 @@ impl PublicGradients<'_> {
                 Some(masking) => masking.in_step(&public.examples, chosen, key, number),
                 None => chosen.iter().map(|&i| public.examples[i].clone()).collect(),
             };
-            watch(&learner, &examples)?;
-            let sum = clipped_sum(&learner, &examples)?;
             let (divisor, learning_rate) = (chosen.len() as f64, self.learning_rate);
-            let step = Step { number, noise_multiplier: 0.0, divisor, learning_rate };
-            learner.update(sum, &step)?;
+            let settings = StepSettings { number, noise_multiplier: 0.0, divisor, learning_rate };
+            let step = learner.begin_step(settings)?;
+            watch(&learner, &step, &examples)?;
+            let sum = clipped_sum(&learner, &step, &examples)?;
+            learner.release(sum, step, Cost::NonPrivate)?;
             let done = chosen.last().map_or(0, |last| last + 1);
             callback(TrainingEvent::PublicGradients { done, examples: all.len() });
         }
@@ -120,9 +119,12 @@ impl PublicGradients<'_> {
     }
 }
 
+/// A callback that receives a learner, a step that has begun, and its examples.
+type Watch<'a> = dyn FnMut(&Learner, &Step, &[Example]) -> Result<()> + 'a;
+
 /// The sum of the clipped gradients of some examples.
-fn clipped_sum(learner: &Learner, examples: &[Example]) -> Result<ClippedSum> {
+fn clipped_sum(learner: &Learner, step: &Step, examples: &[Example]) -> Result<ClippedSum> {
     let mut sum = learner.empty_sum();
-    learner.accumulate(&Batch::pack(examples), None, &mut sum)?;
+    learner.accumulate(step, &Batch::pack(examples), None, &mut sum)?;
     Ok(sum)
 }

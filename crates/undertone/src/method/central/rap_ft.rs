@@ -1,45 +1,46 @@
 //! Rap-FT: two groups of coordinates by relevance, each with its own clipping bound and noise
 //! (Algorithm 1, equations 18 to 23).
 //!
-//! With the shares ρ_w + ρ_s = 1 of weak and strong coordinates, group k is clipped to C_k = C ρ_k²
-//! and gets noise of std s_k = σ √ρ_k C (equation 22, in which |g_k|/|g| has lost its fraction
-//! bar). By the [lemma of groups](crate::noise)
+//! With the shares ρ_w + ρ_s = 1 of weakly and strongly relevant coordinates, group k is clipped to
+//! C_k = C ρ_k² and gets noise of std s_k = σ √ρ_k C (equation 22, in which |g_k|/|g| is missing
+//! its fraction bar). By the [lemma of groups](crate::noise)
 //!
 //! ```text
 //! σ_eff = ( Σ_k (C ρ_k² / (σ √ρ_k C))² )^(−½) = σ / (ρ_w³ + ρ_s³)^½,
 //! ```
 //!
-//! which is above σ: as published, Rap-FT adds more noise than its ε needs. **Proved**, σ is the
-//! target effective noise multiplier times (ρ_w³ + ρ_s³)^½: less noise for the same ledger entry.
+//! which is larger than σ: as published, Rap-FT adds more noise than its ε requires. **Proved**, σ
+//! is the target effective noise multiplier times (ρ_w³ + ρ_s³)^½, which gives less noise for the
+//! same ledger entry.
 //!
-//! **The mask** is computed from relevance, and relevance of private examples is a release. Proved
-//! mode takes a [`ReleasedRelevanceMap`] only: the mean over public examples, or a
+//! **The mask** is computed from relevance, and the relevance of private examples is a release.
+//! Proved mode only accepts a [`ReleasedRelevanceMap`]: the mean over public examples, or a
 //! [`ClippedRelevanceSum`] over a Poisson sample of private examples plus Gaussian noise, which has
-//! a ledger entry of its own.
+//! its own ledger entry.
 //!
 //! *Sensitivity of the sum.* A unit in the sample adds one map, m min(1, R/‖m‖), whose ℓ2 norm is
-//! at most R, and m depends on nothing but the unit's example, the pretrained model and random
-//! draws that are a function of that example. So adding or removing a unit moves the sum by at most
-//! R, noise of std σR makes it a Poisson-sampled Gaussian mechanism of noise multiplier σ, and that
-//! is what the ledger records. R does not change the ledger entry: a smaller R has less noise and
-//! shortens more maps.
+//! at most R, and m depends only on the unit's example, the pretrained model and random draws that
+//! are a function of that example. So adding or removing a unit moves the sum by at most R, and
+//! noise of std σR makes it a Poisson-sampled Gaussian mechanism with noise multiplier σ, which is
+//! what the ledger records. R does not affect the ledger entry: a smaller R adds less noise and
+//! clips more maps.
 
-use super::allocation::{Allocation, Allocator, Published, StepCorrelation, no_less};
 use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
 use crate::model::{ParameterId, Parameters};
 use crate::noise::Noise;
 use crate::replay::{ReleaseId, Tape};
+use crate::step::{Allocation, Allocator, Published, Recorded, StepCorrelation, no_less};
 use crate::tensor::Result;
 use std::sync::Arc;
 
 /// A relevance map: the mean relevance of every coordinate of the trainable parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RelevanceMap {
-    /// By parameter, row after row; empty for frozen parameters.
+    /// Relevance by parameter, in row-major order; empty for frozen parameters.
     pub of: Vec<Vec<f32>>,
 }
 
-/// A relevance map that may be released: of public examples, or with noise.
+/// A relevance map that may be released: computed from public examples, or noisy.
 #[derive(Clone, Debug)]
 pub struct ReleasedRelevanceMap(RelevanceMap);
 
@@ -56,8 +57,8 @@ impl ReleasedRelevanceMap {
         noise: &Noise,
         noise_multiplier: f64,
         recorded: Recorded,
-    ) -> Self {
-        let Recorded(()) = recorded;
+    ) -> crate::error::Result<Self> {
+        recorded.covers(noise_multiplier)?;
         let ClippedRelevanceSum { mut of, clip } = sum;
         let std = no_less(noise_multiplier * clip);
         let mut first = 0;
@@ -65,7 +66,7 @@ impl ReleasedRelevanceMap {
             noise.add(MAP_STEP, first, std, 1.0, values);
             first += (values.len() as u64).next_multiple_of(crate::noise::NOISE_BLOCK as u64);
         }
-        Self(RelevanceMap { of })
+        Ok(Self(RelevanceMap { of }))
     }
 
     pub fn map(&self) -> &RelevanceMap {
@@ -73,22 +74,8 @@ impl ReleasedRelevanceMap {
     }
 }
 
-/// Step index of a map's noise: no training step has it.
+/// Step index for a map's noise; no training step uses it.
 const MAP_STEP: u64 = u64::MAX;
-
-/// Proof that a release is recorded in the ledger.
-#[derive(Debug)]
-pub struct Recorded(());
-
-impl Recorded {
-    /// Runs `record`, which records the release.
-    pub(crate) fn after<E>(
-        record: impl FnOnce() -> std::result::Result<(), E>,
-    ) -> std::result::Result<Self, E> {
-        record()?;
-        Ok(Self(()))
-    }
-}
 
 /// Zeros for every coordinate of the trainable parameters.
 fn no_relevance(parameters: &Parameters) -> Vec<Vec<f32>> {
@@ -97,14 +84,15 @@ fn no_relevance(parameters: &Parameters) -> Vec<Vec<f32>> {
     of.collect()
 }
 
-/// The factor is an f64: that of a very long map would be rounded coarsely as an f32.
+/// Adds a scaled map. The factor is an f64, since that of a map with a very large norm would be
+/// rounded coarsely as an f32.
 fn add_scaled(sums: &mut [Vec<f32>], map: &[Vec<f32>], factor: f64) {
     for (sum, map) in sums.iter_mut().zip(map) {
         sum.iter_mut().zip(map).for_each(|(sum, &x)| *sum += (factor * f64::from(x)) as f32);
     }
 }
 
-/// A sum of examples' relevance maps, each clipped to an ℓ2 norm. It is private.
+/// A sum of examples' relevance maps, each clipped to a given ℓ2 norm. It is private.
 #[derive(Clone, Debug)]
 pub struct ClippedRelevanceSum {
     of: Vec<Vec<f32>>,
@@ -112,7 +100,7 @@ pub struct ClippedRelevanceSum {
 }
 
 impl ClippedRelevanceSum {
-    /// The sum over no example, of maps that are clipped to ℓ2 norm `clip`.
+    /// An empty sum of maps that will be clipped to ℓ2 norm `clip`.
     pub fn new(parameters: &Parameters, clip: f64) -> Self {
         Self { of: no_relevance(parameters), clip }
     }
@@ -121,17 +109,17 @@ impl ClippedRelevanceSum {
     pub fn add(&mut self, map: &[Vec<f32>]) {
         let squared: f64 = map.iter().flatten().map(|&x| f64::from(x).powi(2)).sum();
         let norm = squared.sqrt();
-        // A map that is not finite counts as zero.
+        // A non-finite map counts as zero.
         if !norm.is_finite() {
             return;
         }
-        // Clipped to a little less, for the rounding of the products.
+        // Clip to slightly less, to account for rounding of the products.
         let most = self.clip * (1.0 - 1e-6);
         let factor = if norm > most { most / norm } else { 1.0 };
         add_scaled(&mut self.of, map, factor);
     }
 
-    /// Passes the sum over a tape before noise of std `noise_multiplier` · R is added.
+    /// Passes the sum to a tape before noise of std `noise_multiplier` · R is added.
     pub(super) fn pass(&mut self, tape: &Tape, noise_multiplier: f64) {
         let std = no_less(noise_multiplier * self.clip);
         for (part, values) in self.of.iter_mut().enumerate() {
@@ -140,7 +128,7 @@ impl ClippedRelevanceSum {
     }
 }
 
-/// A sum of examples' relevance maps as they are. It is private if the examples are.
+/// A sum of examples' unclipped relevance maps. It is private if the examples are.
 #[derive(Clone, Debug)]
 pub struct RelevanceSum {
     of: Vec<Vec<f32>>,
@@ -148,7 +136,7 @@ pub struct RelevanceSum {
 }
 
 impl RelevanceSum {
-    /// The sum over no example.
+    /// An empty sum.
     pub fn new(parameters: &Parameters) -> Self {
         Self { of: no_relevance(parameters), count: 0 }
     }
@@ -156,7 +144,7 @@ impl RelevanceSum {
     /// Adds one example's map.
     pub fn add(&mut self, map: &[Vec<f32>]) {
         self.count += 1;
-        // One map that is not finite would leave nothing of the others.
+        // A single non-finite map would ruin the whole sum.
         if map.iter().flatten().all(|x| x.is_finite()) {
             add_scaled(&mut self.of, map, 1.0);
         }
@@ -171,13 +159,13 @@ impl RelevanceSum {
 }
 
 impl RelevanceMap {
-    /// A parameter's relevance, min–max normalised to [0, 1].
+    /// A parameter's relevance, min–max normalized to [0, 1].
     pub fn normalised(&self, parameter: ParameterId) -> Vec<f32> {
         min_max(&self.of[parameter.index()])
     }
 
-    /// 1 for each weakly relevant coordinate: the share `irrelevance` of all coordinates with the
-    /// least relevance after min–max normalisation by parameter (equation 19).
+    /// A mask that is 1 for each weakly relevant coordinate: the share `irrelevance` of all
+    /// coordinates with the least relevance after min–max normalization by parameter (equation 19).
     pub fn mask(&self, irrelevance: f64) -> Vec<Vec<f32>> {
         let normalised: Vec<Vec<f32>> = self.of.iter().map(|values| min_max(values)).collect();
         let mut all: Vec<f32> = normalised.iter().flatten().copied().collect();
@@ -198,12 +186,12 @@ fn min_max(values: &[f32]) -> Vec<f32> {
     values.iter().map(|x| if width > 0.0 { (x - least) / width } else { 0.0 }).collect()
 }
 
-/// The two groups of both modes, which differ in the source of the mask and in σ.
+/// The two groups used by both modes, which differ in the source of the mask and in σ.
 #[derive(Debug)]
 struct TwoGroups {
     groups: Arc<ClippingGroups>,
     bounds: Bounds,
-    /// ρ_w and ρ_s: shares of weakly and strongly relevant coordinates.
+    /// ρ_w and ρ_s: the shares of weakly and strongly relevant coordinates.
     shares: [f64; 2],
     bound: f64,
 }
@@ -238,7 +226,7 @@ impl TwoGroups {
 pub struct RapFt(TwoGroups);
 
 impl RapFt {
-    /// The mask comes from a map that may be released.
+    /// Creates the allocator with a mask from a map that may be released.
     pub fn new(
         clip: &Clip,
         map: &ReleasedRelevanceMap,
@@ -261,7 +249,7 @@ impl Allocator for RapFt {
 pub struct PublishedRapFt(TwoGroups);
 
 impl PublishedRapFt {
-    /// The mask comes from any map.
+    /// Creates the allocator with a mask from any map.
     pub fn new(clip: &Clip, map: &RelevanceMap, irrelevance: f64, parameters: &Parameters) -> Self {
         Self(TwoGroups::new(clip, map, irrelevance, parameters))
     }
@@ -282,19 +270,20 @@ impl Published for PublishedRapFt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_accounting::Event;
 
     #[test]
     fn the_mask_is_that_of_the_published_algorithm() {
-        // Min–max: [0, 0.5, 1] and [0, 0.25, 0.75, 1]; the four least of seven (β = 0.55) are 0, 0,
-        // 0.25 and 0.5.
+        // Min–max: [0, 0.5, 1] and [0, 0.25, 0.75, 1]; the four smallest of seven (β = 0.55) are 0,
+        // 0, 0.25 and 0.5.
         let map =
             RelevanceMap { of: vec![vec![2.0, 3.0, 4.0], vec![-1.0, 0.0, 2.0, 3.0], Vec::new()] };
         assert_eq!(map.mask(0.55), [vec![1.0, 1.0, 0.0], vec![1.0, 1.0, 0.0, 0.0], Vec::new()]);
         assert_eq!(map.mask(1.0), [vec![1.0; 3], vec![1.0; 4], Vec::new()]);
     }
 
-    /// Bounds, noise and σ_eff of both modes against fixtures/allocation/make.py, on parameters of
-    /// the script's shapes.
+    /// Compares bounds, noise and σ_eff of both modes with fixtures/allocation/make.py, on
+    /// parameters of the script's shapes.
     #[test]
     fn two_groups_equal_the_script() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/allocation/cases.json");
@@ -330,15 +319,15 @@ mod tests {
         let map = ReleasedRelevanceMap::of_public(map);
         let proved = RapFt::new(&clip, &map, of("beta"), &parameters).allocation(sigma);
         assert!((proved.noise_multiplier() / sigma - 1.0).abs() < 1e-6);
-        // σ_matched is the σ whose effective noise multiplier is the nominal one.
+        // σ_matched is the σ whose effective noise multiplier equals the nominal one.
         for (std, published) in proved.stds.iter().zip(&published.stds) {
             let ratio = of("sigma_matched") / sigma;
             assert!((std / published / ratio - 1.0).abs() < 1e-6);
         }
     }
 
-    /// Equation 18: the mean of the maps as they are, so that an example with more relevance counts
-    /// for more.
+    /// Equation 18: the mean of the unclipped maps, so that an example with more relevance has more
+    /// influence.
     #[test]
     fn a_published_map_is_the_mean_of_the_maps() {
         let mut sum = RelevanceSum { of: vec![vec![0.0; 2]], count: 0 };
@@ -349,7 +338,7 @@ mod tests {
         assert_eq!(sum.mean().of, [vec![8.0, 10.0]]);
     }
 
-    /// A map within the bound is added as it is, and a longer one has the bound for its norm.
+    /// A map within the bound is added unchanged, and a larger one is scaled to the bound.
     #[test]
     fn maps_are_clipped_and_not_normalised() {
         for clip in [1e-3, 0.5, 1.0, 20.0] {
@@ -371,8 +360,8 @@ mod tests {
         }
     }
 
-    /// What a map adds has at most the norm R, whatever finite numbers it holds; one that is not
-    /// finite adds nothing.
+    /// A map's contribution has norm at most R, whatever finite values it holds; a non-finite map
+    /// contributes nothing.
     #[test]
     fn no_map_adds_more_than_the_bound_at_any_magnitude() {
         let mut state = 5_u64;
@@ -401,20 +390,24 @@ mod tests {
         }
     }
 
-    /// A map is released with noise of std noise multiplier times clipping bound, which is what
-    /// its ledger entry states for maps of that bound.
+    /// A map is released with noise of std noise multiplier times clipping bound, which is what its
+    /// ledger entry states for maps with that bound.
     #[test]
     fn a_map_gets_the_noise_that_is_recorded() {
         for clip in [1.0, 0.01, 30.0] {
             let of = vec![vec![0.0; 5_000], Vec::new(), vec![0.0; 3_000]];
             let noise = Noise::new(&crate::noise::Secret::from_seed(3));
-            let paid = Recorded::after(|| Ok::<(), ()>(())).unwrap();
+            let recorded = |noise_multiplier| {
+                let event = Event::PoissonGaussian { noise_multiplier, sampling_rate: 0.1 };
+                Recorded::in_tests(event, 1)
+            };
             let sum = ClippedRelevanceSum { of, clip };
-            let seen = ReleasedRelevanceMap::noised(sum, &noise, 1.7, paid);
+            let unpaid = ReleasedRelevanceMap::noised(sum.clone(), &noise, 1.7, recorded(1.8));
+            assert!(unpaid.is_err(), "the ledger has more noise than there is");
+            let seen = ReleasedRelevanceMap::noised(sum, &noise, 1.7, recorded(1.7)).unwrap();
             let all: Vec<f64> = seen.map().of.iter().flatten().map(|&x| f64::from(x)).collect();
             let std = (all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64).sqrt();
             assert!((std / (1.7 * clip) - 1.0).abs() < 0.05, "{std} at {clip}");
         }
-        assert!(Recorded::after(|| Err("no entry")).is_err());
     }
 }

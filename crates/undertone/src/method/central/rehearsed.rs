@@ -1,4 +1,4 @@
-//! A method's clipping and noise allocation for a timed step that sees no data.
+//! A method's clipping and noise allocation for a timed step that uses no data.
 
 use super::adaptive_clip::AdaptiveClipping;
 use super::plan::{AllocationPlan, CentralPlan};
@@ -10,7 +10,7 @@ use crate::model::Parameters;
 use undertone_run::Clip;
 
 impl CentralPlan {
-    /// The allocation method with any relevance map, on whose values no time depends.
+    /// The allocation method with an arbitrary relevance map, whose values do not affect timing.
     pub(crate) fn rehearsed(&self, parameters: &Parameters) -> AllocationMethod {
         use AllocationMethod::{Proved, Published};
         let clip = &self.clip;

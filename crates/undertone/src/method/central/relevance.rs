@@ -1,34 +1,33 @@
 //! Rap-FT's relevance map, and its release.
 
 use super::plan::{MapSource, RapFtPlan};
-use super::rap_ft::{
-    ClippedRelevanceSum, Recorded, ReleasedRelevanceMap, RelevanceMap, RelevanceSum,
-};
+use super::rap_ft::{ClippedRelevanceSum, ReleasedRelevanceMap, RelevanceMap, RelevanceSum};
 use crate::data::{Dataset, PoissonSampler};
 use crate::error::{Error, Result};
 use crate::explain::relevance::{Explainer, Probes};
-use crate::method::ledger::RunLedger;
+use crate::memory::PartOfRun;
+use crate::method::{Prepared, TrainingEvent};
 use crate::model::Parameters;
 use crate::model::folder::save_tensors;
 use crate::noise::{Noise, Secret, purpose};
 use crate::replay::Tape;
+use crate::step::RunLedger;
 use crate::tensor::Matrix;
-use crate::train::{PartOfRun, Prepared, TrainingEvent};
 use std::path::Path;
 use std::time::Instant;
 use undertone_accounting::Event;
 use undertone_run::RelevanceCost;
 
-/// A relevance map, by whether it may be released.
+/// A computed relevance map: either releasable or raw.
 pub enum ComputedMap {
-    /// Of public examples, or with noise.
+    /// Computed from public examples, or noisy.
     Released(ReleasedRelevanceMap),
-    /// Of private examples without noise: paper mode.
+    /// Computed from private examples without noise: paper mode.
     Raw(RelevanceMap),
 }
 
-/// Computes the relevance map of a plan, and what it cost. One with noise is recorded in the ledger
-/// before it is released; on resuming, the same sample and the same noise give the same map.
+/// Computes the relevance map of a plan and its cost. A noisy map is recorded in the ledger before
+/// it is released; on resuming, the same sample and the same noise give the same map.
 pub fn map(
     plan: &RapFtPlan,
     prepared: &Prepared,
@@ -76,12 +75,12 @@ pub fn map(
         ) => {
             let mut sum = ClippedRelevanceSum::new(parameters, *clip);
             each(data, &sample(data, sampling_rate, secret)?, &mut |map| sum.add(map))?;
-            let recorded = Recorded::after(|| ledger.record(0, event, 1))?;
+            let recorded = ledger.record(0, event, 1)?;
             let noise = Noise::new(secret);
             if let Some(tape) = tape {
                 sum.pass(tape, noise_multiplier);
             }
-            let map = ReleasedRelevanceMap::noised(sum, &noise, noise_multiplier, recorded);
+            let map = ReleasedRelevanceMap::noised(sum, &noise, noise_multiplier, recorded)?;
             ComputedMap::Released(map)
         }
         (MapSource::Raw { examples }, ..) => {
@@ -99,7 +98,7 @@ pub fn map(
     Ok((map, cost))
 }
 
-/// The first example of each unit in a Poisson sample: a unit adds one map.
+/// The first example of each unit in a Poisson sample: each unit contributes one map.
 fn sample(data: &Dataset, sampling_rate: f64, secret: &Secret) -> Result<Vec<usize>> {
     let key = secret.key(purpose::RELEVANCE);
     let units = PoissonSampler::new(data.units, sampling_rate, key)?.step(0);
@@ -107,7 +106,7 @@ fn sample(data: &Dataset, sampling_rate: f64, secret: &Secret) -> Result<Vec<usi
     Ok(units.iter().filter_map(|&unit| members.of_units(&[unit]).first().copied()).collect())
 }
 
-/// Mean of each trainable parameter's normalised relevance.
+/// Mean normalized relevance of each trainable parameter.
 pub fn by_parameter(map: &RelevanceMap, parameters: &Parameters) -> Vec<(String, f64)> {
     let trained = parameters.iter().filter(|(_, parameter)| parameter.trainable);
     let mean = |values: Vec<f32>| {
@@ -116,7 +115,7 @@ pub fn by_parameter(map: &RelevanceMap, parameters: &Parameters) -> Vec<(String,
     trained.map(|(id, parameter)| (parameter.name.clone(), mean(map.normalised(id)))).collect()
 }
 
-/// Saves a map as safetensors, under the names of the parameters.
+/// Saves a map as safetensors, with the names of the parameters.
 pub fn save(path: &Path, map: &RelevanceMap, parameters: &Parameters) -> Result<()> {
     let mut tensors = parameters.clone();
     for (id, parameter) in tensors.iter_mut().filter(|(_, parameter)| parameter.trainable) {

@@ -1,11 +1,12 @@
-//! Accounting events of the releases of a perturbed embedding, epoch by epoch.
+//! Accounting events for the releases of a perturbed embedding, epoch by epoch.
 
 use undertone_accounting::{Adjacency, Composition, Event};
 use undertone_run::{ReleaseKind, Releases};
 
-/// The event that an epoch's release adds to the earlier ones; none if it repeats one of them.
+/// The event that an epoch's release adds to the earlier ones; `None` if it repeats one of them.
 fn event(releases: &Releases, epoch: usize) -> Option<Event> {
-    // A release without noise, in paper mode, is no event: the plan says that nothing covers it.
+    // A release without noise, in paper mode, is not an event: the plan states that nothing covers
+    // it.
     let noise = *releases.noise_multipliers.get(epoch).filter(|&&noise| noise > 0.0)?;
     let sensitivity = releases.sensitivity;
     match releases.release {
@@ -17,7 +18,7 @@ fn event(releases: &Releases, epoch: usize) -> Option<Event> {
             let before =
                 epoch.checked_sub(1).map_or(0.0, |e| releases.noise_multipliers[e].powi(-2));
             let more = noise.powi(-2) - before;
-            // Rounded towards more privacy loss.
+            // Round toward more privacy loss.
             (more > 0.0).then(|| Event::Gaussian {
                 noise_multiplier: (more * (1.0 + 1e-12)).sqrt().recip(),
                 sensitivity,
@@ -26,7 +27,7 @@ fn event(releases: &Releases, epoch: usize) -> Option<Event> {
     }
 }
 
-/// The releases of all epochs in the order of the ledger: epoch and event.
+/// The releases of all epochs in ledger order: epoch and event.
 pub fn events(releases: &Releases) -> Vec<(usize, Event)> {
     let epochs = 0..releases.noise_multipliers.len();
     epochs.filter_map(|epoch| Some((epoch, event(releases, epoch)?))).collect()
@@ -58,11 +59,11 @@ mod tests {
 
     #[test]
     fn the_published_settings_cost_what_the_lemma_says() {
-        // σ of a Poisson accountant at ε = 8 for SST-2, batches of 32, three epochs.
+        // σ of a Poisson accountant at ε = 8 for SST-2 with batches of 32 and three epochs.
         let uniform = [0.3900; 3];
         let fresh = spent(ReleaseKind::Fresh, &uniform, 2.0);
         assert!((fresh - 76.0).abs() < 1.5, "{fresh}");
-        // The same with noise in proportion to the sensitivity.
+        // The same, with noise proportional to the sensitivity.
         let fresh = spent(ReleaseKind::Fresh, &uniform, 1.0);
         assert!((fresh - 28.0).abs() < 1.0, "{fresh}");
     }

@@ -1,26 +1,26 @@
-//! Fine-tuning of the whole model, layers below the noise included, on public labelled data before
-//! anything is released.
+//! Fine-tuning of the whole model, including the layers below the noise, on public labeled data
+//! before anything is released.
 
 use super::embedding_noise::EmbeddingNoise;
 use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
 use crate::error::Result;
 use crate::gradient::ClippedSum;
-use crate::method::{Coordinates, GradientRelease};
+use crate::method::TrainingEvent;
 use crate::model::{ForwardOptions, Model, Weighting};
 use crate::noise::{Secret, purpose};
-use crate::train::TrainingEvent;
-use crate::train::optimiser::{Optimiser, Settings};
+use crate::step::optimizer::{Optimiser, Settings};
+use crate::step::{Coordinates, GradientRelease};
 use undertone_run::{AdaptSection, ReleaseKind};
 
-/// Learning rate of a step as a share of the largest: linear warm-up over a tenth of the steps,
+/// Learning rate of a step as a fraction of the peak: linear warm-up over a tenth of the steps,
 /// times linear decay to 0.
 pub(super) fn ramp(step: u64, steps: u64) -> f64 {
     let left = 1.0 - step as f64 / steps as f64;
     left * ((step + 1) as f64 / (0.1 * steps as f64).max(1.0)).min(1.0)
 }
 
-/// Fine-tunes on public examples, with the noise that the private embeddings will have. No private
-/// data are used.
+/// Fine-tunes on public examples, with the same noise that the private embeddings will have. No
+/// private data is used.
 pub fn adapt(
     model: &mut Model,
     examples: &[Example],
@@ -29,10 +29,10 @@ pub fn adapt(
     secret: &Secret,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
-    // Calibration is for the private examples' releases.
+    // Calibration applies only to the private examples' releases.
     let calibration = model.network.sanitiser.as_mut().and_then(|layer| layer.calibration.take());
     let network = &model.network;
-    // The parameters in use: not those of a task head that was replaced.
+    // The parameters in use, excluding those of a replaced task head.
     let mut ids: Vec<_> =
         network.embeddings.parameters().chain(network.head.parameters()).collect();
     ids.extend(network.blocks.iter().flat_map(|block| block.parameters()));
@@ -61,7 +61,7 @@ pub fn adapt(
         for piece in micro_batches(&chosen, examples, 64, 4096) {
             let mut batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
             batch.units = (0..piece.len() as u32).collect();
-            // Fresh noise every time that a text is used.
+            // Draw fresh noise each time a text is used.
             let indices: Vec<u64> = (0..piece.len() as u64).map(|i| drawn + i).collect();
             drawn += piece.len() as u64;
             let noise = noise.of(&indices, 0);

@@ -1,33 +1,32 @@
-//! DP-SGD fine-tuning of the whole model, layers below the noise included, on the private examples
-//! before their embeddings are perturbed.
+//! DP-SGD fine-tuning of the whole model, including the layers below the noise, on the private
+//! examples before their embeddings are perturbed.
 //!
 //! # What is proved
 //!
-//! The adapted weights are a function of `steps` releases. Each is a sum, over a Poisson sample of
-//! the examples (each joins independently with probability `sampling_rate`), of per-example
-//! gradients of ℓ2 norm at most 1, plus Gaussian noise of std `noise_multiplier` in every
-//! coordinate, divided by a number that does not depend on the examples. That is
+//! The adapted weights are a function of `steps` releases. Each release is a sum, over a Poisson
+//! sample of the examples (each joins independently with probability `sampling_rate`), of
+//! per-example gradients of ℓ2 norm at most 1, plus Gaussian noise of std `noise_multiplier` in
+//! every coordinate, divided by a number that does not depend on the examples. This is
 //! [`Adaptation::event`], which is recorded in the ledger `steps` times before the first step.
 
 use super::adapt::ramp;
 use crate::data::{Batch, Dataset, PoissonSampler, micro_batches};
 use crate::error::Result;
 use crate::gradient::Clip;
-use crate::method::central::{AllocationMethod, DpSgd};
+use crate::method::TrainingEvent;
+use crate::method::central::DpSgd;
 use crate::model::Model;
 use crate::noise::{Noise, Secret, purpose};
 use crate::replay::{ReleaseId, StepTape, Tape};
-use crate::train::optimiser::Settings;
-use crate::train::{Learner, Protection, Step, TrainingEvent};
+use crate::step::optimizer::Settings;
+use crate::step::{AllocationMethod, Cost, Learner, Protection, Recorded, StepSettings};
 use undertone_run::{AdaptSection, Adaptation, OptimiserKind};
 
-/// DP-SGD on the private examples, of the model without a sanitiser. It must be recorded in the
-/// ledger before.
+/// Runs DP-SGD on the private examples, on the model without a sanitizer.
 pub fn adapt_privately(
     model: &mut Model,
     data: &Dataset,
-    asked: &AdaptSection,
-    found: &Adaptation,
+    (asked, found, recorded): (&AdaptSection, &Adaptation, Recorded),
     secret: &Secret,
     tape: Option<&Tape>,
     callback: &mut dyn FnMut(TrainingEvent),
@@ -36,7 +35,7 @@ pub fn adapt_privately(
     let settings =
         Settings { kind: OptimiserKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
     let learning_rate = |step: u64| asked.learning_rate() * ramp(step, found.steps);
-    descend(model, data, found, (secret, tape), settings, learning_rate, callback)?;
+    descend(model, data, (found, recorded), (secret, tape), settings, learning_rate, callback)?;
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(trainable) {
         parameter.trainable = trainable;
     }
@@ -46,7 +45,7 @@ pub fn adapt_privately(
 fn descend(
     model: &mut Model,
     data: &Dataset,
-    found: &Adaptation,
+    (found, recorded): (&Adaptation, Recorded),
     (secret, tape): (&Secret, Option<&Tape>),
     settings: Settings,
     learning_rate: impl Fn(u64) -> f64,
@@ -64,18 +63,20 @@ fn descend(
     let release = ReleaseId::Adaptation;
     learner.tape = tape.map(|tape| StepTape { tape: tape.clone(), release });
     let members = data.members();
-    for step in 0..found.steps {
+    for (step, recorded) in (0..found.steps).zip(recorded.each()) {
+        // The expected number of examples, regardless of the actual sample.
+        let divisor = found.sampling_rate * data.units as f64;
+        let noise_multiplier = found.noise_multiplier;
+        let learning_rate = learning_rate(step);
+        let settings = StepSettings { number: step, noise_multiplier, divisor, learning_rate };
+        let begun = learner.begin_step(settings)?;
         let chosen = members.of_units(&sampler.step(step));
         let mut sum = learner.empty_sum();
         for piece in micro_batches(&chosen, &data.examples, 64, 4096) {
             let batch = Batch::pack(piece.iter().map(|&i| &data.examples[i]));
-            learner.accumulate(&batch, None, &mut sum)?;
+            learner.accumulate(&begun, &batch, None, &mut sum)?;
         }
-        // The expected number of examples, whatever was sampled.
-        let divisor = found.sampling_rate * data.units as f64;
-        let noise_multiplier = found.noise_multiplier;
-        let learning_rate = learning_rate(step);
-        learner.update(sum, &Step { number: step, noise_multiplier, divisor, learning_rate })?;
+        learner.release(sum, begun, Cost::Recorded(recorded))?;
         callback(TrainingEvent::Adaptation { done: step + 1, steps: found.steps });
     }
     *model = learner.model;
@@ -113,7 +114,7 @@ mod tests {
         model
     }
 
-    /// The same example many times, each a privacy unit of its own.
+    /// The same example `count` times, each as its own privacy unit.
     fn examples(count: usize) -> Dataset {
         let example = |unit: usize| Example {
             tokens: (0..8).map(|t| 3 + 5 * t).collect(),
@@ -132,7 +133,8 @@ mod tests {
         }
     }
 
-    /// The noisy sum of one step: with the divisor as learning rate, weights move by minus the sum.
+    /// The noisy sum of one step: with the divisor as the learning rate, the weights move by minus
+    /// the sum.
     fn released(noise_multiplier: f64, sampling_rate: f64, units: usize, seed: u64) -> Vec<f64> {
         let (before, mut after) = (model(), model());
         let found = Adaptation { noise_multiplier, sampling_rate, steps: 1 };
@@ -143,10 +145,11 @@ mod tests {
             ..Settings::default()
         };
         let divisor = sampling_rate * units as f64;
+        let recorded = Recorded::in_tests(found.event(), 1);
         descend(
             &mut after,
             &examples(units),
-            &found,
+            (&found, recorded),
             (&Secret::from_seed(seed), None),
             settings,
             |_| divisor,
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn without_examples_a_release_is_noise_of_the_std_that_is_accounted_for() {
-        // A sampling rate so small that no example is drawn.
+        // The sampling rate is so small that no example is drawn.
         let noise = released(3.0, 1e-12, 40, 1);
         let std = norm(&noise) / (noise.len() as f64).sqrt();
         assert!((std / 3.0 - 1.0).abs() < 0.03, "{std} over {} coordinates", noise.len());
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn every_example_is_sampled_independently() {
-        // All gradients are the same, so the norm of the sum counts them.
+        // All gradients are equal, so the norm of the sum reveals the number of examples.
         let (units, sampling_rate, trials) = (20, 0.3, 300);
         let one = norm(&released(1e-7, 1.0, 1, 1));
         let counts: Vec<f64> =
@@ -210,7 +213,7 @@ mod tests {
             counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / (trials as f64 - 1.0);
         let expected = sampling_rate * units as f64;
         let spread = sampling_rate * (1.0 - sampling_rate) * units as f64;
-        // Batches of a fixed size would have no variance.
+        // Batches of a fixed size would have zero variance.
         assert!(
             (mean - expected).abs() < 4.0 * (spread / trials as f64).sqrt(),
             "{mean} of {expected}"

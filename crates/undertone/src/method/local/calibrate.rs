@@ -13,7 +13,7 @@ use undertone_run::{
 };
 
 impl LocalPlan {
-    /// The event of one label's randomised response.
+    /// The event of randomized response on one label.
     pub fn label_event(&self, classes: usize) -> Option<Event> {
         let epsilon = self.settings.label_epsilon?;
         Some(Event::RandomisedResponse { epsilon, categories: classes as u64 })
@@ -30,7 +30,7 @@ impl LocalPlan {
         Ok(Some(Event::Gaussian { noise_multiplier, sensitivity }))
     }
 
-    /// DP-SGD on the private examples, with noise for which it by itself costs its share of ε.
+    /// DP-SGD on the private examples, with noise such that it spends its own share of ε.
     fn adaptation(&self, units: usize) -> Result<Option<Adaptation>> {
         let Some(adapt) = &self.adapt else { return Ok(None) };
         let (Some(share), &Target::Epsilon(target)) = (adapt.share, &self.target) else {
@@ -50,8 +50,8 @@ impl LocalPlan {
         Ok(Some(Adaptation { noise_multiplier: found.noise, sampling_rate, steps }))
     }
 
-    /// Calibrates the plan for a number of privacy units and classes. The noise of MVG as published
-    /// depends on the model, and is filled in later.
+    /// Calibrates the plan for a given number of privacy units and classes. The noise of MVG as
+    /// published depends on the model and is filled in later.
     pub fn calibrate(
         &self,
         training: &TrainingSection,
@@ -118,7 +118,7 @@ impl LocalPlan {
         Ok(resolved(at(found.noise)))
     }
 
-    /// The training that the papers' accountant is told of.
+    /// The training parameters reported to the papers' accountant.
     fn accounted(&self, training: &TrainingSection) -> TrainingSection {
         let batch = match self.settings.accounted_batch {
             AccountedBatch::Training => training.batch,
@@ -127,7 +127,7 @@ impl LocalPlan {
         TrainingSection { batch, ..training.clone() }
     }
 
-    /// Noise multipliers by the papers' own accounting, which claims amplification by sampling.
+    /// Noise multipliers from the papers' own accounting, which claims amplification by sampling.
     fn claimed_noise(&self, training: &TrainingSection, units: usize) -> Result<Vec<f64>> {
         let epsilon = match &self.target {
             Target::Epsilon(epsilon) => *epsilon,
@@ -145,8 +145,8 @@ impl LocalPlan {
         Ok(gradients.calibrate(training, units)?.noise_multipliers)
     }
 
-    /// ε by the papers' own accounting, with those of the labels' randomised response and of a
-    /// noisy attention map added to it; none if some epoch has no noise.
+    /// ε from the papers' own accounting, plus that of the labels' randomized response and of a
+    /// noisy attention map; `None` if some epoch has no noise.
     pub fn claimed_epsilon(&self, training: &TrainingSection, units: usize) -> Result<Option<f64>> {
         if self.has_epochs_without_noise() {
             return Ok(None);
@@ -213,7 +213,7 @@ mod tests {
         (claimed, found, resolved.noise_multipliers)
     }
 
-    /// The local DP guarantee of an example under the published settings: SST-2, batches of 32,
+    /// The local DP guarantee of an example with the published settings: SST-2, batches of 32,
     /// three epochs, claimed ε = 8.
     #[test]
     fn the_published_settings_cost_more_than_they_claim() {
@@ -237,8 +237,8 @@ mod tests {
         }
     }
 
-    /// DP-Forward's code tells the accountant of batches of one example: less noise for the same
-    /// claim, and so more ε for the example.
+    /// DP-Forward's code reports batches of one example to the accountant: less noise for the same
+    /// claim, and so a larger ε for the example.
     #[test]
     fn the_accountant_may_be_told_of_batches_of_one() {
         let paper = "privacy.mode=paper";
@@ -247,8 +247,8 @@ mod tests {
         assert!((claimed - 8.0).abs() < 0.01, "{claimed}");
         let (_, less, more) = spent(&[paper, "privacy.local.accounted_batch=training"]);
         assert!(noise[0] < more[0] && local > less, "{noise:?} {more:?}");
-        // By Rényi DP, too, the claim is what the accountant says of so many steps of so small a
-        // rate.
+        // With Rényi DP, too, the claim equals the accountant's result for that number of steps at
+        // that sampling rate.
         let mut nominal = Composition::new(Adjacency::AddRemove);
         let event =
             Event::PoissonGaussian { noise_multiplier: noise[0], sampling_rate: 1.0 / 67_349.0 };
@@ -264,7 +264,7 @@ mod tests {
         assert!(refused(&[one, paper, "privacy.method=mvg", "-privacy.epsilon"]).contains("ew-ft"));
     }
 
-    /// EW-FT's table 1: noise in one epoch alone.
+    /// EW-FT's table 1: noise in only one epoch.
     #[test]
     fn noise_multipliers_are_taken_as_given() {
         let asked = |list: &str| {
@@ -276,13 +276,13 @@ mod tests {
         let Method::Local(local) = &plan.method else { panic!("a local method") };
         let resolved = local.calibrate(&plan.training, 67_349, 2).unwrap();
         assert_eq!(resolved.noise_multipliers, [0.0, 0.39, 0.0]);
-        // The ledger holds the noisy epoch alone, and says that it does not hold the others.
+        // The ledger contains only the noisy epoch, and states that it does not contain the others.
         let events = accounting::events(resolved.releases.as_ref().unwrap());
         let noisy = Event::Gaussian { noise_multiplier: 0.39, sensitivity: 2.0 };
         assert_eq!(events, [(1, noisy)]);
         assert_eq!(local.claimed_epsilon(&plan.training, 67_349).unwrap(), None);
         assert!(local.unaccounted().unwrap().contains("without noise"));
-        // With noise in every epoch the paper's accounting has a number for it.
+        // With noise in every epoch, the paper's accounting yields a value.
         let plan = asked("[0.39, 0.39, 0.39]").unwrap();
         let Method::Local(local) = &plan.method else { panic!("a local method") };
         let claimed = local.claimed_epsilon(&plan.training, 67_349).unwrap().unwrap();
@@ -314,8 +314,8 @@ mod tests {
     }
 
     /// DP-Forward's aMGM, the analytic matrix Gaussian mechanism, adds noise of std Δ/μ to a matrix
-    /// of sensitivity Δ = 2C, with the largest μ of a Gaussian mechanism that is (ε, δ)-DP. A
-    /// release once is that.
+    /// of sensitivity Δ = 2C, with the largest μ for which a Gaussian mechanism is (ε, δ)-DP. A
+    /// single release is exactly this mechanism.
     #[test]
     fn a_release_once_is_the_analytic_matrix_gaussian_mechanism() {
         for epsilon in [0.5, 2.0, 8.0] {

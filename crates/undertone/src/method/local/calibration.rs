@@ -1,19 +1,19 @@
-//! The best linear estimate of a row, given its noisy release: x̂ = m + Σ (Σ + V)⁻¹ (z − m), with
-//! the covariance Σ of rows without noise, estimated from releases, and the known covariance V of
-//! the noise (regression calibration).
+//! The best linear estimate of a row given its noisy release: x̂ = m + Σ (Σ + V)⁻¹ (z − m), with
+//! the covariance Σ of noise-free rows, estimated from releases, and the known covariance V of the
+//! noise (regression calibration).
 //!
-//! E[y | z] = E[β x | z] = β E[x | z] for whatever is linear in x. So a network that is trained on
-//! estimates learns the coefficients of clean rows, where one that is trained on noisy rows learns
-//! coefficients shrunk towards 0 (attenuation).
+//! E[y | z] = E[β x | z] = β E[x | z] for every y that is linear in x. So a network trained on
+//! estimates learns the coefficients of clean rows, whereas one trained on noisy rows learns
+//! coefficients that are shrunk toward 0 (attenuation).
 
 use super::moments::{Known, Moments, eigen};
 use nalgebra::DMatrix;
 
-/// Weight, row after row, and bias of the map from releases to estimates.
+/// Weight, in row-major order, and bias of the map from releases to estimates.
 pub fn calibration(moments: &Moments, known: &Known) -> (Vec<f32>, Vec<f32>) {
     let floor = moments.uncertainty(known);
     let (values, vectors) = eigen(moments.covariance(known));
-    // Eigenvalues within the uncertainty are taken for noise.
+    // Eigenvalues within the uncertainty are treated as noise.
     let kept: Vec<f64> = values.iter().map(|v| if *v > floor { *v } else { 0.0 }).collect();
     let rows = &vectors * DMatrix::from_diagonal(&kept.into()) * vectors.transpose();
     let width = moments.width();

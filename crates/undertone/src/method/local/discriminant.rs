@@ -1,9 +1,9 @@
-//! A linear classifier in closed form, from perturbed embeddings and randomised labels: the linear
+//! A linear classifier in closed form, from perturbed embeddings and randomized labels: the linear
 //! discriminant of the embeddings *without* noise.
 //!
 //! An ordinary task head trained on perturbed embeddings predicts the majority class: noise in its
 //! input shrinks its weights but not its bias. Here the known covariance of the noise is subtracted
-//! from the sample covariance within the classes, and the threshold lies between the class means.
+//! from the within-class sample covariance, and the threshold lies between the class means.
 
 use super::moments::{Known, Moments, eigen};
 use nalgebra::DMatrix;
@@ -11,13 +11,13 @@ use nalgebra::DMatrix;
 /// A linear classifier.
 #[derive(Clone, Debug)]
 pub struct Discriminant {
-    /// `[classes, width]`, row after row.
+    /// `[classes, width]`, in row-major order.
     pub weights: Vec<f32>,
     /// `[classes]`.
     pub bias: Vec<f32>,
 }
 
-/// Scores μ_kᵀ Σ⁻¹ x − ½ μ_kᵀ Σ⁻¹ μ_k, where Σ is the covariance within classes.
+/// Computes the scores μ_kᵀ Σ⁻¹ x − ½ μ_kᵀ Σ⁻¹ μ_k, where Σ is the within-class covariance.
 pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
     let classes = moments.class_means(known);
     let mean = moments.mean();
@@ -26,7 +26,7 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
         let apart = classes.means.column(class) - &mean;
         within -= &apart * apart.transpose() * *share;
     }
-    // Variances below the uncertainty of the estimate are raised to it.
+    // Raise variances below the uncertainty of the estimate to that uncertainty.
     let floor = moments.uncertainty(known);
     let (values, vectors) = eigen(within);
     let largest = values.first().copied().unwrap_or(1.0).abs();
@@ -57,8 +57,8 @@ mod tests {
     use crate::tensor::Host;
     use undertone_run::ReleaseKind;
 
-    /// Two classes in four columns, one of which tells them apart, under noise that is larger than
-    /// they are.
+    /// Two classes in four columns, one of which separates them, under noise larger than the
+    /// signal.
     fn data(n: usize, noise: f64, label_epsilon: Option<f64>) -> (Moments, Known) {
         let release = EmbeddingNoise::new(&Secret::from_seed(5), ReleaseKind::Once, vec![noise]);
         let shape = EmbeddingNoise::new(&Secret::from_seed(6), ReleaseKind::Once, vec![0.3]);
@@ -67,7 +67,7 @@ mod tests {
         let mut moments = Moments::new(4, 2);
         let (mut rows, mut classes) = (Vec::new(), Vec::new());
         for i in 0..n as u64 {
-            // Two thirds are of the first class.
+            // Two thirds belong to the first class.
             let class = u32::from(i % 3 == 0);
             let mut row = [if class == 0 { 0.4 } else { -0.2 }, 0.5, 0.0, 0.0];
             shape.perturb(i, 0, &mut row);
@@ -96,8 +96,8 @@ mod tests {
                     && (classes.means[(0, 1)] + 0.2).abs() < 0.03
             );
             let found = discriminant(&moments, &known);
-            // The boundary on the first axis lies half-way between the means, at 0.1, though
-            // classes are uneven.
+            // The boundary on the first axis lies halfway between the means, at 0.1, although the
+            // classes are unbalanced.
             let difference: Vec<f32> =
                 (0..4).map(|j| found.weights[j] - found.weights[4 + j]).collect();
             let at = -(found.bias[0] - found.bias[1] + difference[1] * 0.5) / difference[0];

@@ -1,7 +1,10 @@
-//! Noise of each example's embedding, a function of key, example and epoch: a release can be
-//! repeated without being stored.
+//! Noise of each example's embedding. It is a function of key, example and epoch, so a release can
+//! be repeated without being stored.
 
+use crate::data::Example;
+use crate::evaluate::{Limits, Prediction, classify, in_batches};
 use crate::model::layer::sanitiser::Perturb;
+use crate::model::{Model, Result};
 use crate::noise::{Noise, Secret};
 use crate::replay::{ReleaseId, Tape};
 use undertone_run::ReleaseKind;
@@ -11,35 +14,36 @@ use undertone_run::ReleaseKind;
 pub struct EmbeddingNoise {
     noise: Noise,
     release: ReleaseKind,
-    /// Standard deviation by epoch.
+    /// Standard deviations by epoch.
     stds: Vec<f32>,
     tape: Option<Tape>,
 }
 
-/// Stream numbers of one example: the most epochs of a run.
+/// Stream numbers per example, which limit the number of epochs in a run.
 const EPOCHS: u64 = 1 << 16;
 
 impl EmbeddingNoise {
-    /// Noise with a standard deviation by epoch, which must not rise if the release is a path.
+    /// Noise with a standard deviation for each epoch, which must not increase if the release is a
+    /// path.
     ///
     /// # Panics
-    /// If it rises along a path, or there are more than 65,536 epochs.
+    /// If the standard deviation increases along a path, or if there are more than 65,536 epochs.
     pub fn new(secret: &Secret, release: ReleaseKind, stds: Vec<f64>) -> Self {
         assert!(stds.len() as u64 <= EPOCHS, "at most {EPOCHS} epochs");
         let falls = stds.windows(2).all(|pair| pair[0] >= pair[1]);
         assert!(release != ReleaseKind::Path || falls, "the noise of a path does not rise");
-        // Rounded up: the ledger records the standard deviations as they were given.
+        // Rounded up, since the ledger records the standard deviations as given.
         let rounded = |s: f64| if s == 0.0 { 0.0 } else { (s as f32).next_up() };
         let stds = stds.into_iter().map(rounded).collect();
         Self { noise: Noise::new(secret), release, stds, tape: None }
     }
 
-    /// Passes every embedding over a tape before noise is added to it.
+    /// Passes every embedding to a tape before noise is added to it.
     pub(super) fn on(self, tape: Option<Tape>) -> Self {
         Self { tape, ..self }
     }
 
-    /// Adds an example's noise of an epoch to its rows.
+    /// Adds an example's noise for an epoch to its rows.
     pub fn perturb(&self, example: u64, epoch: usize, rows: &mut [f32]) {
         if let Some(tape) = &self.tape {
             let epoch = if self.release == ReleaseKind::Once { 0 } else { epoch };
@@ -54,7 +58,8 @@ impl EmbeddingNoise {
             ReleaseKind::Once => add(0, self.stds[0]),
             ReleaseKind::Fresh => add(epoch, self.stds[epoch]),
             ReleaseKind::Path => {
-                // From the last release backwards: each earlier one is a later one plus noise.
+                // Go backward from the last release: each earlier release is the next one plus
+                // noise.
                 add(last, self.stds[last]);
                 for e in (epoch..last).rev() {
                     let (more, less) = (f64::from(self.stds[e]), f64::from(self.stds[e + 1]));
@@ -69,7 +74,7 @@ impl EmbeddingNoise {
         self.stds.len() - 1
     }
 
-    /// The noise of a batch of examples, by their indices, in an epoch.
+    /// The noise of a batch of examples, given by their indices, in an epoch.
     pub fn of<'a>(&'a self, examples: &'a [u64], epoch: usize) -> BatchNoise<'a> {
         BatchNoise { noise: self, examples, epoch }
     }
@@ -87,6 +92,27 @@ impl Perturb for BatchNoise<'_> {
     fn perturb(&self, sequence: usize, rows: &mut [f32]) {
         self.noise.perturb(self.examples[sequence], self.epoch, rows);
     }
+}
+
+/// Predictions of a classifier on embeddings perturbed under local DP; `first` is the noise index
+/// of the first example.
+pub fn predict_perturbed(
+    model: &Model,
+    examples: &[Example],
+    limits: Limits,
+    noise: &EmbeddingNoise,
+    first: u64,
+) -> Result<Vec<Prediction>> {
+    let found = in_batches(
+        examples,
+        limits,
+        |_| true,
+        |piece, batch| {
+            let indices: Vec<u64> = piece.iter().map(|&i| first + i as u64).collect();
+            classify(model, batch, Some(&noise.of(&indices, noise.last_epoch())))
+        },
+    )?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -128,7 +154,7 @@ mod tests {
             let wanted = stds[e].powi(2) - stds[e + 1].powi(2);
             let variance = mean_of_products(&step, &step);
             assert!((variance / wanted - 1.0).abs() < 5.0 * (2.0 / n as f64).sqrt());
-            // Independent, not only uncorrelated: squares too.
+            // The increments are independent, not only uncorrelated: check the squares as well.
             let together = mean_of_products(&step, &paths[e + 1]);
             let most = 5.0 * (wanted.sqrt() * stds[e + 1]) / (n as f64).sqrt();
             assert!(together.abs() < most, "{together}");
@@ -142,10 +168,10 @@ mod tests {
 
     #[test]
     fn the_last_release_of_a_path_tells_as_much_as_all_of_them() {
-        // The optimal guess whether a value is +1 or −1, from all releases of a path, is the sign
-        // of their sum weighted by the inverse covariance. For a path that weight is on the last
-        // release alone; so whatever linear combination an adversary takes, it is right no more
-        // often than the last release's sign.
+        // The optimal guess whether a value is +1 or −1, given all releases of a path, is the sign
+        // of their sum weighted by the inverse covariance. For a path, all of that weight is on the
+        // last release, so no linear combination an adversary takes is right more often than the
+        // sign of the last release.
         let stds = [3.0, 2.0, 1.0];
         let trials = 40_000;
         let noise = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Path, stds.to_vec());
@@ -176,7 +202,7 @@ mod tests {
         for other in &right[1..] {
             assert!(rate(*other) < rate(right[0]) + 0.006, "{right:?}");
         }
-        // With fresh noise the releases do add up, so the same attack gains.
+        // With fresh noise, the releases do add information, so the same attack gains.
         let fresh = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Fresh, stds.to_vec());
         let mut gained = 0;
         for example in 0..trials {

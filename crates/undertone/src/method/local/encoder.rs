@@ -2,14 +2,14 @@
 
 use super::moments::{Known, Moments, eigen};
 use crate::data::{Batch, Example, micro_batches};
-use crate::method::{Coordinates, GradientRelease};
 use crate::model::folder::Random;
 use crate::model::layer::linear::{Linear, Saved};
 use crate::model::layer::sanitiser::{NoiseLayer, Rows, Sanitiser};
 use crate::model::sanitised::{rows_alone, set};
 use crate::model::{Gradients, Model, Pass, Result};
+use crate::step::optimizer::{Optimiser, Settings};
+use crate::step::{Coordinates, GradientRelease};
 use crate::tensor::{self, Activation, Host, Matrix};
-use crate::train::optimiser::{Optimiser, Settings};
 use nalgebra::DMatrix;
 
 /// Hidden states of public texts, `[rows, hidden]`.
@@ -17,12 +17,12 @@ pub struct PublicRows {
     pub rows: Host,
 }
 
-/// The most rows that are used: more do not improve the fit.
+/// Maximum number of rows used: more rows do not improve the fit.
 const MOST_ROWS: usize = 60_000;
 
 impl PublicRows {
-    /// The rows that a sanitiser at this layer would release of each text, without noise and norm
-    /// bound.
+    /// The rows of each text that a sanitizer at this layer would release, without noise and
+    /// without the norm bound.
     pub fn of(
         model: &Model,
         noise_layer: NoiseLayer,
@@ -30,7 +30,7 @@ impl PublicRows {
         examples: &[Example],
     ) -> Result<Self> {
         let mut model = model.clone();
-        // As many rows as tokens, without padding.
+        // One row per token, without padding.
         let rows = if rows.are_of_tokens() { Rows::Tokens(None) } else { rows };
         let pooler = model.network.sanitiser.as_ref().and_then(|layer| layer.pooler.clone());
         model.network.sanitiser = Some(Sanitiser { pooler, ..rows_alone(noise_layer, rows) });
@@ -81,8 +81,8 @@ pub fn orthogonal(seed: u64, count: usize, width: usize) -> Vec<f32> {
     (0..count).flat_map(|i| rows.row(i).iter().map(|&x| x as f32).collect::<Vec<_>>()).collect()
 }
 
-/// Sets an encoder of one layer to the projection W(x − c), and its decoder, if there is one, to
-/// Wᵀ z + c.
+/// Sets a one-layer encoder to the projection W(x − c), and its decoder, if there is one, to Wᵀ z +
+/// c.
 pub fn set_projection(model: &mut Model, rows: &[f32], centre: Option<&[f32]>) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let (width, count) = (layer.encoder[0].inputs, layer.encoder[0].outputs);
@@ -98,7 +98,7 @@ pub fn set_projection(model: &mut Model, rows: &[f32], centre: Option<&[f32]>) -
     Ok(())
 }
 
-/// Sets a stacked autoencoder to random initial values.
+/// Initializes a stacked autoencoder with random values.
 pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let mut random = Random::new(seed, 1.0);
@@ -110,7 +110,7 @@ pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// The activation between layer `i` of encoder and decoder and the one before it.
+/// The activation between layer `i` of the encoder and decoder and the layer before it.
 fn activation_before(model: &Model, layers: &[Linear], i: usize) -> Option<Activation> {
     let sanitiser = model.network.sanitiser.as_ref()?;
     let inside_a_stack = i > 0 && i != layers.len() / 2;
@@ -118,8 +118,8 @@ fn activation_before(model: &Model, layers: &[Linear], i: usize) -> Option<Activ
     sanitiser.activation.filter(|_| inside_a_stack || of_the_code)
 }
 
-/// The forward pass through encoder and decoder: the state before each layer and after the last,
-/// and what the backward pass needs.
+/// The forward pass through encoder and decoder: the state before each layer and after the last
+/// one, and what the backward pass needs.
 fn encode(
     model: &Model,
     pass: &Pass,
@@ -140,8 +140,8 @@ fn encode(
     Ok((states, saved))
 }
 
-/// Fits encoder and decoder to reconstruct public rows, by Adam on the mean squared error; the
-/// centre is not changed.
+/// Fits the encoder and decoder to reconstruct public rows, by Adam on the mean squared error. The
+/// center is not changed.
 pub fn fit_autoencoder(
     model: &mut Model,
     public: &PublicRows,
@@ -187,7 +187,7 @@ pub fn fit_autoencoder(
         let learning_rate = 2e-3 * (1.0 - step as f64 / (epochs * batches) as f64);
         optimiser.step(&mut model.parameters, gradients.take(), &release, learning_rate)?;
     }
-    // The decoder was fitted to centred rows; hidden states are not centred.
+    // The decoder was fitted to centered rows, but hidden states are not centered.
     if let Some(bias) = layer.decoder.last().and_then(|l| l.bias) {
         let shifted =
             model.parameters.value(bias).to_vec()?.iter().zip(centre).map(|(b, c)| b + c).collect();
@@ -199,7 +199,7 @@ pub fn fit_autoencoder(
     Ok(())
 }
 
-/// Share of the rows' variance that encoder and decoder lose, in [0, 1]; none without a decoder.
+/// Fraction of the rows' variance lost by encoder and decoder, in [0, 1]; `None` without a decoder.
 pub fn reconstruction_error(model: &Model, public: &PublicRows) -> Result<Option<f64>> {
     let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| !layer.decoder.is_empty())
     else {

@@ -1,4 +1,4 @@
-//! Randomised response on labels.
+//! Randomized response on labels.
 
 use crate::model::RandomisedResponse;
 use crate::noise::{Secret, purpose};
@@ -6,13 +6,13 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use undertone_accounting::Event;
 
-/// k-ary randomised response: the true label with probability e^ε/(e^ε + k − 1), otherwise a
-/// uniform one of the others.
+/// k-ary randomized response: the true label with probability e^ε/(e^ε + k − 1), otherwise one of
+/// the other labels, chosen uniformly.
 ///
 /// # What is proved
 /// Whatever the true label, each answer has a probability of at least q = 1/(e^ε + k − 1) and at
-/// most e^ε q, so the ratio of any two is at most e^ε: (ε, 0)-differential privacy. (A probability
-/// is a multiple of 2⁻⁶⁴; that of the truth is rounded down.)
+/// most e^ε q, so the ratio of any two is at most e^ε: (ε, 0)-differential privacy. (Probabilities
+/// are multiples of 2⁻⁶⁴; that of the true label is rounded down.)
 #[derive(Clone)]
 pub struct RandomisedLabels {
     key: [u8; 32],
@@ -28,20 +28,20 @@ impl std::fmt::Debug for RandomisedLabels {
 }
 
 impl RandomisedLabels {
-    /// Randomised response with this ε for k = `classes`.
+    /// Randomized response with this ε for k = `classes`.
     pub fn new(secret: &Secret, epsilon: f64, classes: u32) -> Self {
         Self { key: secret.key(purpose::LABELS), epsilon, classes }
     }
 
-    /// Probability of the true label, and of each other one.
+    /// Probability of the true label, and of each other label.
     pub fn flipped(&self) -> RandomisedResponse {
-        // 1/(1 + (k − 1) e^−ε) does not overflow.
+        // The form 1/(1 + (k − 1) e^−ε) does not overflow.
         let away = (-self.epsilon).exp();
         let kept = 1.0 / (1.0 + f64::from(self.classes - 1) * away);
         RandomisedResponse { kept, other: kept * away }
     }
 
-    /// The randomised label of an example: always the same one.
+    /// The randomized label of an example, which is the same in every call.
     pub fn answer(&self, example: u64, label: u32) -> u32 {
         let mut stream = ChaCha20Rng::from_seed(self.key);
         stream.set_stream(example);

@@ -12,8 +12,8 @@ use crate::model::{ForwardOptions, Model, Result, Weighting};
 use crate::tensor::Host;
 use undertone_run::LearnerKind;
 
-/// Norm-bounded embeddings of examples before noise. With all layers below the noise frozen they do
-/// not change, so they are computed once.
+/// Norm-bounded embeddings of examples before noise. With all layers below the noise frozen, they
+/// do not change, so they are computed once.
 #[derive(Debug, Default)]
 pub struct Cache {
     rows: Vec<Option<Box<[f32]>>>,
@@ -23,11 +23,11 @@ pub struct Cache {
 /// Number of examples whose embeddings are computed in one forward pass.
 const SEQUENCES: usize = 16;
 
-/// The most memory of a [`Cache`].
+/// Maximum memory of a [`Cache`].
 const MOST_BYTES: usize = 2 << 30;
 
 impl Cache {
-    /// The norm-bounded rows of a micro-batch, from the cache or computed.
+    /// The norm-bounded rows of a micro-batch, either cached or computed.
     fn rows(&mut self, model: &Model, piece: &[usize], batch: &Batch) -> Result<Host> {
         let largest = piece.iter().copied().max().unwrap_or(0);
         if self.rows.len() <= largest {
@@ -112,8 +112,8 @@ impl Perturbation {
         Ok(())
     }
 
-    /// Sets the calibration, the map from noisy rows to estimates of clean ones, before an epoch of
-    /// training by gradients.
+    /// Sets the calibration, which maps noisy rows to estimates of clean ones, before an epoch of
+    /// gradient training.
     pub fn calibrate(
         &self,
         model: &mut Model,
@@ -135,7 +135,7 @@ impl Perturbation {
         Ok(())
     }
 
-    /// Adds the gradients of a micro-batch to the sum; returns the loss of each example.
+    /// Adds the gradients of a micro-batch to the sum and returns the loss of each example.
     pub fn accumulate(
         &self,
         model: &Model,
@@ -146,7 +146,7 @@ impl Perturbation {
         let packed = Batch::pack(batch.indices.iter().map(|&i| &batch.examples[i]));
         let indices: Vec<u64> = batch.indices.iter().map(|&i| i as u64).collect();
         let noise = self.noise.of(&indices, batch.epoch);
-        // Plain learning takes the labels as they are answered, as published.
+        // Plain learning uses the randomized labels directly, as published.
         let corrects = self.learn != LearnerKind::Plain;
         let labels = self.labels.as_ref().filter(|_| corrects).map(|labels| labels.flipped());
         let options =
@@ -173,8 +173,8 @@ mod tests {
     use crate::noise::Secret;
     use undertone_run::{PerturbationFacts, ReleaseKind};
 
-    /// As published, labels are taken as they were answered; other learners know how often an
-    /// answer is false.
+    /// As published, randomized labels are used directly; other learners take into account how
+    /// often a label is wrong.
     #[test]
     fn plain_learning_does_not_correct_for_flipped_labels() {
         let dimensions = Dimensions {

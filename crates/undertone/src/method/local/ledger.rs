@@ -1,26 +1,26 @@
-//! Ledger terms and events of methods of local DP.
+//! Ledger terms and events of local DP methods.
 
 use super::accounting::events;
 use super::plan::LocalPlan;
+use crate::method::Prepared;
 use crate::method::ledger::{assumptions, mode, unit};
 use crate::model::layer::sanitiser::Rows;
 use crate::plan::Plan;
-use crate::train::Prepared;
 use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Adjacency, Event, Part, Threat};
 use undertone_run::{AttentionSource, Resolved};
 
-/// A release that owners make.
+/// A release made by owners.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedRelease {
-    /// The epoch before which it is recorded.
+    /// The epoch before which the release is recorded.
     pub epoch: usize,
     pub event: Event,
-    /// How often a privacy unit makes it.
+    /// Number of times a privacy unit makes this release.
     pub count: u64,
 }
 
-/// All releases that owners make, in the order of the ledger.
+/// All releases made by owners, in ledger order.
 pub fn releases(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<PlannedRelease> {
     let Some(embeddings) = &resolved.releases else { return Vec::new() };
     let count = embeddings.records_per_unit;
@@ -52,13 +52,14 @@ pub fn terms(plan: &Plan, local: &LocalPlan, resolved: &Resolved, prepared: &Pre
     }
 }
 
-/// The costliest release of each kind: the ledger refuses costlier entries.
+/// The costliest release of each kind: the ledger rejects costlier entries.
 fn announced(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<Part> {
     let published_mvg = plan.is_published() && plan.mvg().is_some();
     let mut announced: Vec<Part> = Vec::new();
     for PlannedRelease { event, count, .. } in releases(plan, resolved, classes) {
         let event = match event {
-            // Its noise depends on the model and is not known yet: announces almost none.
+            // The noise of this release depends on the model and is not known yet, so announce
+            // almost none.
             Event::Gaussian { .. } if published_mvg => {
                 Event::Gaussian { noise_multiplier: 1e-4, sensitivity: 1.0 }
             }
@@ -90,7 +91,7 @@ fn of_method(plan: &Plan, local: &LocalPlan) -> Vec<String> {
     }
     if let Some(column) = &plan.data.author {
         assumptions.push(format!(
-            "how many examples each of {column} has, at most {}, is public",
+            "the number of examples of each {column}, at most {}, is public",
             plan.data.most_per_author
         ));
     }

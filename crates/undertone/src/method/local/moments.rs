@@ -1,12 +1,12 @@
 //! Means and covariances of embeddings, estimated from releases with known noise.
 //!
 //! A released row is z = x + n with n ~ N(0, diag(v)) and v known, so cov(x) = cov(z) − diag(v) in
-//! expectation. A label after randomised response is ỹ with P(ỹ = a | y = b) = T_ab =
-//! (p − q) [a = b] + q. So the counts and the sums of rows by *randomised* label are T times those
-//! by *true* label in expectation, and T⁻¹ = (I − q J)/(p − q) with the matrix J of ones,
-//! since p + (k − 1) q = 1.
+//! expectation. After randomized response, a label is ỹ with P(ỹ = a | y = b) = T_ab = (p − q) [a =
+//! b] + q. So, in expectation, the counts and the sums of rows by *randomized* label are T times
+//! those by *true* label, and T⁻¹ = (I − q J)/(p − q) with the all-ones matrix J, since p + (k − 1)
+//! q = 1.
 //!
-//! Everything here is computed from releases: post-processing, which costs nothing.
+//! Everything here is computed from releases: it is post-processing, which costs no privacy.
 
 use crate::model::RandomisedResponse;
 use crate::tensor::{self, Host, Matrix, Result};
@@ -17,7 +17,7 @@ use nalgebra::{DMatrix, DVector, SymmetricEigen};
 pub struct Known {
     /// Variance of the noise in each column.
     pub variances: Vec<f64>,
-    /// Probabilities of the labels' randomised response.
+    /// Probabilities of the labels' randomized response.
     pub labels: Option<RandomisedResponse>,
 }
 
@@ -29,19 +29,19 @@ pub struct Moments {
     second: DMatrix<f64>,
 }
 
-/// Class means, corrected for randomised labels.
+/// Class means, corrected for randomized labels.
 #[derive(Clone, Debug)]
 pub struct ClassMeans {
     /// `[width, classes]`.
     pub means: DMatrix<f64>,
-    /// Share of the rows in each class.
+    /// Fraction of the rows in each class.
     pub shares: Vec<f64>,
     /// Whether each class has enough rows for a mean.
     pub seen: Vec<bool>,
 }
 
 impl Moments {
-    /// Moments of no rows.
+    /// Empty moments.
     pub fn new(width: usize, classes: usize) -> Self {
         Self {
             counts: vec![0.0; classes],
@@ -50,7 +50,7 @@ impl Moments {
         }
     }
 
-    /// Adds rows with a class each.
+    /// Adds rows, each with its class.
     pub fn add(&mut self, rows: &Host, classes: &[u32]) -> Result<()> {
         let width = rows.columns();
         for (i, &class) in classes.iter().enumerate() {
@@ -79,7 +79,7 @@ impl Moments {
         self.sums.column_sum() / self.rows().max(1.0)
     }
 
-    /// Estimated covariance of the rows without noise; some of its eigenvalues may be negative.
+    /// Estimated covariance of the noise-free rows; some of its eigenvalues may be negative.
     pub fn covariance(&self, known: &Known) -> DMatrix<f64> {
         let mean = self.mean();
         let mut covariance = &self.second / self.rows().max(1.0) - &mean * mean.transpose();
@@ -89,14 +89,14 @@ impl Moments {
         (&covariance + covariance.transpose()) * 0.5
     }
 
-    /// Error of an eigenvalue from the noise of finitely many rows: the spectral edge of a sample
+    /// Error of an eigenvalue due to noise with finitely many rows: the spectral edge of a sample
     /// covariance.
     pub fn uncertainty(&self, known: &Known) -> f64 {
         let loudest = known.variances.iter().copied().fold(0.0, f64::max);
         2.0 * loudest * (self.width() as f64 / self.rows().max(1.0)).sqrt()
     }
 
-    /// Means and shares of the true classes.
+    /// Means and fractions of the true classes.
     pub fn class_means(&self, known: &Known) -> ClassMeans {
         let classes = self.counts.len();
         let (mut counts, mut sums) = (self.counts.clone(), self.sums.clone());
@@ -109,7 +109,7 @@ impl Moments {
                 sums.set_column(class, &corrected);
             }
         }
-        // A share that is tiny or negative by chance would make its mean huge.
+        // A fraction that is tiny or negative by chance would make the class mean huge.
         let least = 0.01 * self.rows() / classes as f64;
         let seen: Vec<bool> = counts.iter().map(|&count| count >= least && count > 0.0).collect();
         for (class, count) in counts.iter_mut().enumerate() {

@@ -1,25 +1,25 @@
-//! Per-attribute MVG: budgets of tokens, noise of the sanitiser's columns, and the sufficient
-//! condition of the matrix-variate Gaussian mechanism.
+//! Per-attribute MVG: token budgets, noise of the sanitizer's columns, and the sufficient condition
+//! of the matrix-variate Gaussian mechanism.
 //!
 //! As published, column j of a row z ∈ [0, C]^d gets noise of std C σ_j, where σ_j² = Σ_t C_jt²
-//! σ_t² maps the noise multipliers σ_t of the tokens' own budgets by the tokens' contributions
-//! C_jt. That is a statement about each column and token by itself. Replacing an example moves all
-//! columns at once: its μ per release is (Σ_j σ_j⁻²)^½, and the ε of that is what paper mode prints
-//! beside the budgets.
+//! σ_t² maps the noise multipliers σ_t of the tokens' own budgets through the tokens' contributions
+//! C_jt. This is a statement about each column and token in isolation. Replacing an example moves
+//! all columns at once: its μ per release is (Σ_j σ_j⁻²)^½, and paper mode prints the corresponding
+//! ε next to the budgets.
 //!
-//! In proved mode only the *ratios* σ_1 : … : σ_d are kept, as the direction of the noise; its
+//! In proved mode, only the *ratios* σ_1 : … : σ_d are kept, as the direction of the noise; its
 //! scale is calibrated.
 
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::{Accountant, Result};
 
-/// ε of the positions of a sequence: an inverted bell (equations 2 to 5).
+/// ε of the positions in a sequence: an inverted bell (equations 2 to 5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budgets {
     /// Position of the smallest budget: −1 is the beginning of the sequence, 0 its middle, 1 its
     /// end.
     pub shift: f64,
-    /// Width of the bell, in the same unit.
+    /// Width of the bell, in the same units.
     pub spread: f64,
     /// The smallest ε.
     pub least: f64,
@@ -43,8 +43,8 @@ impl Budgets {
         inverted.iter().map(|x| self.least + (self.most - self.least) * scaled(x)).collect()
     }
 
-    /// Noise multiplier of each position by the RDP accountant, for its ε and a number of sampled
-    /// steps.
+    /// Noise multiplier of each position by the RDP accountant, for its ε and a given number of
+    /// sampled steps.
     pub fn noise_multipliers(
         &self,
         tokens: usize,
@@ -56,7 +56,7 @@ impl Budgets {
         self.of(tokens)
             .into_iter()
             .map(|epsilon| {
-                // Positions left and right of the minimum have the same budget.
+                // Positions to the left and right of the minimum have the same budget.
                 if let Some((_, noise)) = known.iter().find(|(e, _)| (e - epsilon).abs() < 1e-9) {
                     return Ok(*noise);
                 }
@@ -84,20 +84,20 @@ pub fn direction(noise: &[f64]) -> Vec<f32> {
     noise.iter().map(|s| (s / mean_square.sqrt().max(1e-300)) as f32).collect()
 }
 
-/// μ of one release, the shift by an example in standard deviations: (Σ_j σ_j⁻²)^½.
+/// μ of one release, the shift caused by an example in standard deviations: (Σ_j σ_j⁻²)^½.
 pub fn example_shift(noise: &[f64]) -> f64 {
     noise.iter().map(|s| s.powi(-2)).sum::<f64>().sqrt()
 }
 
-/// The smallest ε for which the sufficient condition of the matrix-variate Gaussian mechanism holds
+/// The smallest ε that satisfies the sufficient condition of the matrix-variate Gaussian mechanism
 /// for one row of d columns with noise covariance Ψ = diag(σ²) and Σ = 1: ‖Σ⁻¹‖ ‖Ψ⁻¹‖ ≤ (−β + √(β²
 /// + 8αε))²/(4α²), solved for ε. The exact ε of [`example_shift`] is never larger.
 pub fn sufficient_epsilon(noise: &[f64], norm: f64, delta: f64) -> f64 {
     let columns = noise.len() as f64;
-    // Rows in [0, C]^d: the largest norm, and the largest distance of two.
+    // For rows in [0, C]^d, the largest norm and the largest distance between two rows.
     let (gamma, sensitivity) = (norm * columns.sqrt(), norm * columns.sqrt());
     let zeta = 2.0 * (-columns * delta.ln()).sqrt() - 2.0 * delta.ln() + columns;
-    // One row: the harmonic numbers H_1 and H_{1,1/2} are 1.
+    // For one row, the harmonic numbers H_1 and H_{1,1/2} are 1.
     let alpha = 2.0 * gamma * gamma + 2.0 * gamma * sensitivity;
     let beta = 2.0 * columns.powf(0.25) * sensitivity * zeta;
     let precision = noise.iter().map(|s| (norm * s).powi(-4)).sum::<f64>().sqrt();
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_mapping_is_the_std_of_mixed_noise() {
-        // Against a million draws, and by hand: √(0.25·1 + 0.25·4) and √(0.04·1 + 0.64·4).
+        // Compared with a million draws and by hand: √(0.25·1 + 0.25·4) and √(0.04·1 + 0.64·4).
         let contributions = DMatrix::from_row_slice(2, 2, &[0.5, 0.2, 0.5, 0.8]);
         let found = mapped(&contributions, &[1.0, 2.0]);
         assert!(

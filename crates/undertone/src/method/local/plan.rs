@@ -1,4 +1,4 @@
-//! The plan of a method of local DP.
+//! The plan of a local DP method.
 
 use super::mvg::Budgets;
 use super::settings::{LocalSettings, examples_per_unit};
@@ -15,58 +15,58 @@ use undertone_run::{
     MethodName, ModeName, MvgSection, PublicFile, ReleaseKind, RunFile, TaskName, Tuning,
 };
 
-/// Mechanism, budget and training of a method of local DP.
+/// Mechanism, budget and training of a local DP method.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalPlan {
     pub method: LocalMethod,
     /// Proved, or as published.
     pub mode: ModeName,
-    /// What the noise is calibrated to.
+    /// The calibration target of the noise.
     pub target: Target,
     pub delta: f64,
-    /// Noise multiplier over the epochs, up to its scale.
+    /// Shape of the noise multiplier over the epochs.
     pub schedule: Schedule,
     /// Layer, mechanism and training above the noise.
     pub settings: LocalSettings,
-    /// Public text that encoder and centre of the embeddings are fitted on.
+    /// Public text on which the encoder and the center of the embeddings are fitted.
     pub public: Option<PublicFile>,
     /// Fine-tuning of the whole model before anything is perturbed.
     pub adapt: Option<AdaptSection>,
-    /// The most examples of a privacy unit.
+    /// Maximum number of examples per privacy unit.
     pub examples_per_unit: u64,
 }
 
-/// The methods of local DP.
+/// The local DP methods.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LocalMethod {
     /// DP-Forward: noise on hidden states.
     DpForward,
-    /// EW-FT: noise on the outputs of an encoder of hidden states, falling over the epochs.
+    /// EW-FT: noise on the encoded hidden states, decreasing over the epochs.
     EwFt,
-    /// MVG: noise on a sanitisation layer, in a direction that follows from the tokens' budgets.
+    /// MVG: noise on a sanitization layer, in a direction determined by the tokens' budgets.
     Mvg(MvgSection),
 }
 
-/// What the noise is calibrated to.
+/// The calibration target of the noise.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// ε of an example; in paper mode by the paper's own accounting.
+    /// ε of an example; in paper mode, by the paper's own accounting.
     Epsilon(f64),
-    /// Nothing: the noise multiplier of each epoch is given, 0 where it has no noise. In paper mode
-    /// only.
+    /// No target: the noise multiplier of each epoch is given, 0 for an epoch without noise. Paper
+    /// mode only.
     NoiseMultipliers(Vec<f64>),
-    /// The tokens' own budgets, of MVG as published.
+    /// The tokens' own budgets, for MVG as published.
     Tokens,
 }
 
 impl LocalPlan {
-    /// All files that the method takes for public.
+    /// All files that the method treats as public.
     pub fn public_files(&self) -> Vec<&Path> {
         let adaptation = self.adapt.as_ref().and_then(|adapt| adapt.public.as_ref());
         self.public.iter().chain(adaptation).map(|public| public.file.as_path()).collect()
     }
 
-    /// Checks a run file whose method is one of local DP.
+    /// Checks a run file whose method is a local DP method.
     pub fn check(file: &RunFile) -> Result<Self> {
         let privacy = &file.privacy;
         let paper = privacy.mode == ModeName::Paper;
@@ -110,7 +110,7 @@ impl LocalPlan {
         self.mode == ModeName::Paper
     }
 
-    /// MVG's hyperparameters, if it is MVG.
+    /// MVG's hyperparameters, if the method is MVG.
     pub fn mvg(&self) -> Option<&MvgSection> {
         match &self.method {
             LocalMethod::Mvg(section) => Some(section),
@@ -123,38 +123,37 @@ impl LocalPlan {
         matches!(&self.target, Target::NoiseMultipliers(list) if list.contains(&0.0))
     }
 
-    /// The release that the method makes and the ledger does not hold, in paper mode.
+    /// In paper mode, the release that the method makes but the ledger does not contain.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match (self.mode, self.settings.release) {
             (ModeName::Proved, _) => None,
             _ if self.has_epochs_without_noise() => Some(
-                "in epochs of noise multiplier 0 the examples' embeddings are released without \
-                 noise, which no ε covers and the ledger does not hold; what is below the noise \
-                 was trained on the examples themselves",
+                "epochs with noise multiplier 0 release embeddings without noise, which no ε \
+                 covers and the ledger does not record; the layers below the noise were trained on \
+                 the raw examples",
             ),
             (ModeName::Paper, ReleaseKind::Fresh) => Some(
-                "what is below the noise was trained on the examples without noise, which is a \
-                 release that the ledger does not hold; the paper's own accounting takes an \
-                 example to be hidden among those of its batch, but it is sent, and seen, on its \
-                 own",
+                "the layers below the noise were trained on the raw examples, which is a release \
+                 that the ledger does not record; the paper's own accounting assumes that an \
+                 example is hidden in its batch, but it is sent, and seen, on its own",
             ),
             (ModeName::Paper, _) => Some(
-                "what is below the noise was trained on the examples without noise, so that an \
-                 example's releases differ under one noise: their difference shows, and the \
-                 ledger does not hold that; sampling hides nothing either, since an example is \
-                 seen on its own",
+                "the layers below the noise were trained on the raw examples, so an example's \
+                 releases differ under the same noise: the ledger does not record what their \
+                 difference reveals; sampling hides nothing either, since an example is seen on \
+                 its own",
             ),
         }
     }
 
-    /// Refuses a model that cannot be split at the plan's layer.
+    /// Rejects a model that cannot be split at the plan's layer.
     pub fn check_model(&self, network: &Network) -> Result<()> {
         let rows = self.settings.rows;
         let causal = network.blocks.iter().any(|block| block.attention.causal);
         if causal && matches!(rows, Rows::Padded(_)) {
             return wrong(
-                "lengths = \"padded\" is for models whose tokens see what follows them, such as \
-                 BERT; choose privacy.local.lengths = \"public\"",
+                "lengths = \"padded\" needs a bidirectional model such as BERT; choose \
+                 privacy.local.lengths = \"public\"",
             );
         }
         if network.head.pick == Pick::Last {
@@ -166,22 +165,21 @@ impl LocalPlan {
             }
             if rows == Rows::First {
                 return wrong(
-                    "the first token of this model sees no other; choose privacy.local.rows = \
-                     \"last\"",
+                    "the first token of this model attends to no other; choose privacy.local.rows \
+                     = \"last\"",
                 );
             }
         }
         let blocks = network.blocks.len();
         if matches!(self.settings.noise_layer, NoiseLayer::After(after) if after > blocks) {
             return Err(Error::plan(format!(
-                "privacy.local.after names a block that the model, which has {blocks} blocks, \
-                 does not have"
+                "privacy.local.after must be at most {blocks}, the model's number of blocks"
             )));
         }
         Ok(())
     }
 
-    /// The columns to read of a public file; with labels if `labelled`.
+    /// The columns to read from a public file; with labels if `labelled`.
     pub fn public_task(&self, data: &DataSection, public: &PublicFile, labelled: bool) -> Task {
         let text = public.text.clone().unwrap_or_else(|| data.text.clone());
         let label = public.label.clone().unwrap_or_else(|| data.label.clone());
@@ -189,7 +187,7 @@ impl LocalPlan {
     }
 }
 
-/// The budgets of the tokens.
+/// The tokens' budgets.
 pub(super) fn budgets(mvg: &MvgSection) -> Budgets {
     Budgets { shift: mvg.shift, spread: mvg.spread, least: mvg.epsilon_min, most: mvg.epsilon_max }
 }
@@ -201,8 +199,8 @@ fn wrong<T>(sentence: &str) -> Result<T> {
 fn check_task(file: &RunFile) -> Result<()> {
     if file.data.task != TaskName::Classification {
         return wrong(
-            "noise on embeddings is for classification: a language model's targets are the \
-             private text itself, which would be released beside it",
+            "local DP is for classification: a language model's targets are the private text \
+             itself, which would be released beside the embeddings",
         );
     }
     if file.training.epochs > 65_536 {
@@ -210,8 +208,8 @@ fn check_task(file: &RunFile) -> Result<()> {
     }
     if file.training.dropout && file.privacy.mode == ModeName::Proved {
         return wrong(
-            "dropout below the noise would make an embedding differ between releases; leave \
-             training.dropout out",
+            "dropout below the noise would change an embedding between releases; omit \
+             training.dropout",
         );
     }
     Ok(())
@@ -247,8 +245,8 @@ fn check_pooler(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     }
     if file.model.tuning != Tuning::Full {
         return wrong(
-            "after = \"pooler\" takes the task head apart, which an adapter cannot hold: \
-             model.tuning must be \"full\"",
+            "after = \"pooler\" splits the task head, which an adapter cannot store: model.tuning \
+             must be \"full\"",
         );
     }
     Ok(())
@@ -267,8 +265,8 @@ fn check_schedule(file: &RunFile, settings: &LocalSettings) -> Result<()> {
 fn check_encoder(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     let given = &file.privacy.local;
     let encoder = settings.encoder;
-    // A decoder's outputs are hidden states, which are not centred: then only an encoder that is
-    // not learnt from scratch looks at public text.
+    // A decoder outputs hidden states, which are not centered. In that case, only an encoder that
+    // is not trained from scratch uses public text.
     if given.public.is_some()
         && settings.decodes
         && matches!(encoder, EncoderKind::None | EncoderKind::Trained)
@@ -303,10 +301,7 @@ fn check_encoder(file: &RunFile, settings: &LocalSettings) -> Result<()> {
         );
     }
     if file.privacy.method == MethodName::EwFt && encoder == EncoderKind::None {
-        return wrong(
-            "ew-ft releases what an encoder makes of hidden states; without one, the method is \
-             dp-forward",
-        );
+        return wrong("ew-ft needs an encoder; without one, choose method = \"dp-forward\"");
     }
     Ok(())
 }
@@ -314,13 +309,13 @@ fn check_encoder(file: &RunFile, settings: &LocalSettings) -> Result<()> {
 fn check_learner(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     if settings.learn == LearnerKind::Discriminant && settings.release != ReleaseKind::Once {
         return wrong(
-            "learn = \"discriminant\" looks at each embedding once; leave release at \"once\"",
+            "learn = \"discriminant\" uses each embedding once; leave release at \"once\"",
         );
     }
     let tuning = &file.model.tuning;
     if file.privacy.local.adapt.is_some() && !matches!(tuning, Tuning::Head | Tuning::Full) {
         return wrong(
-            "adapt changes all of the model, so model.tuning must be \"head\" or \"full\"",
+            "adapt fine-tunes the whole model, so model.tuning must be \"head\" or \"full\"",
         );
     }
     if settings.learn == LearnerKind::Discriminant
@@ -405,8 +400,7 @@ fn check_labels(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     let labels = settings.label_epsilon.map(|e| e * examples_per_unit(file) as f64);
     if file.privacy.mode == ModeName::Proved && labels >= file.privacy.epsilon {
         return wrong(
-            "the labels take all of epsilon (label_epsilon for each example of a unit); leave \
-             some for the text",
+            "label_epsilon, for each example of a unit, uses up epsilon; leave some for the text",
         );
     }
     Ok(())
@@ -432,23 +426,23 @@ fn check_mvg(file: &RunFile, settings: &LocalSettings) -> Result<()> {
         && Some(mvg.attention_epsilon) >= file.privacy.epsilon
     {
         return wrong(
-            "the attention map takes all of epsilon; lower attention_epsilon, or choose attention \
-             = \"position\"",
+            "the attention map uses up epsilon; lower attention_epsilon, or choose attention = \
+             \"position\"",
         );
     }
     if settings.encoder == EncoderKind::None {
         return wrong(
-            "mvg releases the outputs of a sanitisation layer; its encoder cannot be \"none\"",
+            "mvg releases the outputs of a sanitization layer; its encoder cannot be \"none\"",
         );
     }
     if settings.noise_layer != NoiseLayer::Output {
         return wrong(
-            "mvg's sanitisation layer stands after the last block, whose attention its tokens' \
-             contributions are of: privacy.local.after is \"output\"",
+            "mvg's sanitization layer comes after the last block: privacy.local.after must be \
+             \"output\"",
         );
     }
     if !matches!(settings.rows, Rows::First | Rows::Last) {
-        return wrong("mvg releases one token's row: rows is \"first\" or \"last\"");
+        return wrong("mvg releases one token's row: rows must be \"first\" or \"last\"");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Inserts the sanitiser into the model before training: encoder, direction of the noise, trainable
+//! Inserts the sanitizer into the model before training: encoder, direction of the noise, trainable
 //! parameters.
 
 use super::embedding_noise::EmbeddingNoise;
@@ -13,7 +13,7 @@ use super::{adapt, adapt_privately};
 use crate::data::{Batch, PoissonSampler, Target};
 use crate::error::{Error, Result};
 use crate::explain::contribution::{AttentionMap, attention_of, positional, token_contributions};
-use crate::method::ledger::RunLedger;
+use crate::method::{Prepared, TrainingEvent};
 use crate::model::folder::Random;
 use crate::model::layer::attention::Projections;
 use crate::model::layer::sanitiser::{NoiseLayer, Rows};
@@ -22,7 +22,7 @@ use crate::model::{Model, ParameterId};
 use crate::noise::{Noise, Secret, purpose};
 use crate::plan::Plan;
 use crate::replay::{ReleaseId, Tape};
-use crate::train::{Prepared, TrainingEvent};
+use crate::step::{Recorded, RunLedger};
 use undertone_accounting::Event;
 use undertone_accounting::schedule::Passes;
 use undertone_run::{
@@ -35,13 +35,13 @@ use undertone_run::{
 pub struct Perturbation {
     /// The noise of the embeddings.
     pub noise: EmbeddingNoise,
-    /// Randomised response on the labels.
+    /// Randomized response on the labels.
     pub labels: Option<RandomisedLabels>,
-    /// The sanitiser's configuration, which is saved with the model.
+    /// The sanitizer's configuration, which is saved with the model.
     pub config: SanitiserConfig,
     /// How the part above the noise is trained.
     pub learn: LearnerKind,
-    /// Standard deviation of the noise by epoch.
+    /// Standard deviations of the noise by epoch.
     pub stds: Vec<f64>,
     /// Facts for the run's summary.
     pub facts: PerturbationFacts,
@@ -53,7 +53,7 @@ pub struct Parts<'a> {
     pub prepared: &'a mut Prepared,
     pub resolved: &'a mut Resolved,
     pub secret: &'a Secret,
-    /// None where no private data are at hand, so that nothing is released.
+    /// `None` if no private data is available, so that nothing is released.
     pub ledger: Option<&'a mut RunLedger>,
     /// Records releases before noise is added, or replays another run.
     pub tape: Option<&'a Tape>,
@@ -61,27 +61,34 @@ pub struct Parts<'a> {
 }
 
 /// Records a release that is made before training.
-fn record(ledger: &mut Option<&mut RunLedger>, index: u64, event: Event, count: u64) -> Result<()> {
+fn record(
+    ledger: &mut Option<&mut RunLedger>,
+    index: u64,
+    event: Event,
+    count: u64,
+) -> Result<Recorded> {
     match ledger {
         Some(ledger) => ledger.record(index, event, count),
         None => Err(Error::plan(
-            "adapt.share and attention = \"atten-dp\" look at private examples, which are not at \
-             hand here; leave them out",
+            "adapt.share and attention = \"atten-dp\" use private examples, which are not \
+             available here; omit them",
         )),
     }
 }
 
-/// Inserts the sanitiser into the model; adapts the model first if the plan says so.
+/// Inserts the sanitizer into the model, after adapting the model if the plan says so.
 pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
     let Parts { run, prepared, resolved, secret, mut ledger, tape, callback } = parts;
     let settings = &plan.settings;
     let mut config = config_of(settings, plan.mvg().is_some(), prepared.public.text.is_some());
     let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
     if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.adapt) {
-        // A run that is interrupted here has saved no weights; on resuming it computes the same.
-        record(&mut ledger, 0, found.event(), found.steps)?;
+        // A run that is interrupted here has saved no weights; on resuming, it computes the same
+        // ones.
+        let recorded = record(&mut ledger, 0, found.event(), found.steps)?;
         let (model, data) = (&mut prepared.model, &prepared.data);
-        adapt_privately::adapt_privately(model, data, asked, &found, secret, tape, callback)?;
+        let adaptation = (asked, &found, recorded);
+        adapt_privately::adapt_privately(model, data, adaptation, secret, tape, callback)?;
     }
     let before: Vec<ParameterId> = prepared.model.network.head.parameters().collect();
     attach(&mut prepared.model, &config)?;
@@ -110,8 +117,8 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
         let quietest = noise.iter().copied().fold(f64::INFINITY, f64::min);
         facts.loudest_over_quietest = Some(noise.iter().copied().fold(0.0, f64::max) / quietest);
         let found = if plan.is_published() {
-            // As published: column j has noise C σ_j, and all columns together move by this many
-            // standard deviations.
+            // As published, column j has noise C σ_j, and all columns together move by this number
+            // of standard deviations.
             if let Some(releases) = &mut resolved.releases {
                 releases.sensitivity = example_shift(&noise);
             }
@@ -135,7 +142,7 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
     }
     set_trainable(&mut prepared.model, &trainable, plan.is_published(), settings.encoder);
     if plan.is_published() {
-        // A task head that a new classifier has replaced learns nothing.
+        // A task head that was replaced by a new classifier is not trained.
         let now: Vec<ParameterId> = prepared.model.network.head.parameters().collect();
         for id in before.into_iter().filter(|id| !now.contains(id)) {
             prepared.model.parameters.get_mut(id).trainable = false;
@@ -160,7 +167,7 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
 
 fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConfig {
     let decoded = settings.decodes;
-    // Hidden states that are passed on to the next layers are not centred.
+    // Hidden states that are passed to the next layers are not centered.
     let encoded = settings.encoder != EncoderKind::None && settings.encoder != EncoderKind::Trained;
     SanitiserConfig {
         noise_layer: settings.noise_layer,
@@ -225,22 +232,23 @@ fn set_encoder(
     Ok(set_projection(model, &rows, centre.as_deref())?)
 }
 
-/// Draws the weights of a new classifier, as Hugging Face draws those of a new task head.
+/// Initializes a new classifier with random weights, as Hugging Face initializes a new task head.
 fn set_classifier(model: &mut Model, seed: u64) -> Result<()> {
     let out = model.network.head.out.clone();
     let values = Random::new(seed, 1.0).normal(out.inputs * out.outputs, 0.02);
     Ok(set(model, out.weight, values)?)
 }
 
-/// Sets which parameters are trainable: above the noise those of the tuning, the decoder and the
-/// task head; below the noise none in proved mode.
+/// Sets which parameters are trainable: above the noise, those selected by the tuning, the decoder
+/// and the task head; below the noise, none in proved mode.
 pub fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderKind) {
     let Some(layer) = model.network.sanitiser.clone() else { return };
     let below = owner_parameters(model);
     let above: Vec<ParameterId> =
         layer.decoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
     let head: Vec<ParameterId> = model.network.head.parameters().collect();
-    // As published the autoencoder learns on, whether or not it was fitted on public text first.
+    // As published, the autoencoder keeps training, whether or not it was fitted on public text
+    // first.
     let learns = paper && matches!(encoder, EncoderKind::Trained | EncoderKind::Autoencoder);
     let encoders: Vec<ParameterId> =
         layer.encoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
@@ -253,7 +261,7 @@ pub fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: En
             parameter.trainable = false;
         }
     }
-    // A single row attends only to itself: queries and keys have no gradient.
+    // A single row attends only to itself, so queries and keys have no gradient.
     if !layer.rows.are_of_tokens() {
         let blocks = &model.network.blocks[model.cut()..];
         let looks = blocks.iter().filter_map(|block| match &block.attention.projections {
@@ -266,8 +274,8 @@ pub fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: En
             }
         }
     }
-    // In proved mode, a task head of the sanitiser is all that learns. As published, the model
-    // learns from end to end.
+    // In proved mode, only the sanitizer's task head is trained. As published, the model is trained
+    // end to end.
     if !paper
         && layer.decoder.is_empty()
         && model.parameters.find("sanitiser.head.weight").is_some()
@@ -278,7 +286,7 @@ pub fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: En
     }
 }
 
-/// Parameters of the owner's side: all that an embedding is computed with before noise.
+/// Parameters of the owner's half: all those used to compute an embedding before noise.
 pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     let network = &model.network;
     let mut ids: Vec<ParameterId> = network.embeddings.parameters().collect();
@@ -294,7 +302,7 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     ids
 }
 
-/// Inputs of the noise of MVG's columns.
+/// Inputs for computing the noise of MVG's columns.
 struct Columns<'a> {
     plan: &'a LocalPlan,
     mvg: &'a MvgSection,
@@ -304,7 +312,7 @@ struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// σ of each column, from the budgets of the tokens and their contributions.
+    /// σ of each column, from the tokens' budgets and contributions.
     fn noise(
         &self,
         prepared: &Prepared,
@@ -320,7 +328,9 @@ impl Columns<'_> {
                 let (mut map, examples) =
                     self.mean_attention(prepared, secret, tokens, last_token)?;
                 if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
-                    record(ledger, u64::from(resolved.adaptation.is_some()), event, 1)?;
+                    let recorded =
+                        record(ledger, u64::from(resolved.adaptation.is_some()), event, 1)?;
+                    recorded.covers(noise_multiplier)?;
                     add_noise(&mut map, examples, noise_multiplier, secret, self.tape);
                     map.normalise();
                 } else if !self.plan.is_published() {
@@ -341,7 +351,7 @@ impl Columns<'_> {
         Ok(mapped(&contributions, &noise))
     }
 
-    /// The mean attention map of a sample of examples, and their number.
+    /// The mean attention map of a sample of examples, and the size of the sample.
     fn mean_attention(
         &self,
         prepared: &Prepared,
@@ -351,7 +361,7 @@ impl Columns<'_> {
     ) -> Result<(AttentionMap, usize)> {
         let data = &prepared.data;
         let wanted = self.mvg.attention_examples.min(data.examples.len()).max(1);
-        // The sample, and so its size, does not depend on the examples' content.
+        // The sample, and so its size, does not depend on the content of the examples.
         let sampling_rate = wanted as f64 / data.examples.len().max(1) as f64;
         let key = secret.key(purpose::ATTENTION_SAMPLE);
         let mut chosen = PoissonSampler::new(data.examples.len(), sampling_rate, key)?.step(0);
@@ -370,8 +380,9 @@ impl Columns<'_> {
     }
 }
 
-/// Adds Gaussian noise to a mean of attention maps. An example's map is a probability distribution
-/// for each head, so replacing one moves the mean by at most √(2 heads)/examples in ℓ2 norm.
+/// Adds Gaussian noise to a mean of attention maps. An example's map is one probability
+/// distribution per head, so replacing an example moves the mean by at most √(2 heads)/examples in
+/// ℓ2 norm.
 fn add_noise(
     map: &mut AttentionMap,
     examples: usize,
@@ -395,8 +406,8 @@ mod tests {
     use super::*;
     use crate::plan::{Method, Plan};
 
-    /// ATTEN_DP's map gets the noise that its ε asks for: the shift of the mean by one example, in
-    /// standard deviations, is that of a Gaussian mechanism of this ε.
+    /// ATTEN_DP's map gets the noise that its ε requires: the shift of the mean by one example, in
+    /// standard deviations, is that of a Gaussian mechanism with this ε.
     #[test]
     fn the_attention_map_gets_the_noise_of_its_epsilon() {
         let run = r#"
@@ -426,8 +437,8 @@ mod tests {
         };
         let spent = undertone_accounting::gaussian::epsilon(sensitivity / noise_multiplier, 1e-5);
         assert!(spent.upper <= 0.7 && spent.upper > 0.7 - 1e-6, "{spent:?}");
-        // Twelve heads, the mean over 500 examples: an example's heads are probability
-        // distributions, two of which are at most √2 apart.
+        // Twelve heads, with a mean over 500 examples. Each head of an example is a probability
+        // distribution, and two distributions are at most √2 apart.
         let (heads, examples) = (12, 500);
         let mut map = AttentionMap::zeros(heads, 2_000);
         add_noise(&mut map, examples, noise_multiplier, &Secret::from_seed(1), None);

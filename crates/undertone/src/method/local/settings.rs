@@ -1,4 +1,4 @@
-//! `[privacy.local]` with every default filled in.
+//! `[privacy.local]` with all defaults filled in.
 
 use crate::model::layer::sanitiser::Rows;
 use undertone_run::{
@@ -11,7 +11,7 @@ use undertone_run::{
 pub struct LocalSettings {
     /// The layer at which noise is added.
     pub noise_layer: NoiseLayer,
-    /// Which rows of a sequence are released.
+    /// The rows of a sequence that are released.
     pub rows: Rows,
     /// How the norm of an embedding is bounded.
     pub bounding: Bounding,
@@ -23,29 +23,29 @@ pub struct LocalSettings {
     pub encoder: EncoderKind,
     /// Widths of the encoder's layers.
     pub dims: Vec<usize>,
-    /// The activation function of an autoencoder; none if it is GELU between the layers of encoder
-    /// and of decoder alone.
+    /// The activation function of an autoencoder. `None` means GELU, only between the layers of the
+    /// encoder and between those of the decoder.
     pub activation: Option<EncoderActivation>,
-    /// What a published noise multiplier is multiplied by.
+    /// The quantity by which a published noise multiplier is multiplied.
     pub noise_is: NoiseIs,
-    /// The batch that the papers' accountant is told of.
+    /// The batch size reported to the papers' accountant.
     pub accounted_batch: AccountedBatch,
-    /// ε of the labels' randomised response; none if labels are public.
+    /// ε of the labels' randomized response; `None` if labels are public.
     pub label_epsilon: Option<f64>,
     /// How the part above the noise is trained.
     pub learn: LearnerKind,
-    /// Whether the provider decodes embeddings to hidden states; if not, a linear classifier reads
+    /// Whether the provider decodes embeddings to hidden states. If not, a linear classifier uses
     /// them directly.
     pub decodes: bool,
 }
 
-/// The most examples of a privacy unit.
+/// Maximum number of examples per privacy unit.
 pub(super) fn examples_per_unit(file: &RunFile) -> u64 {
     file.data.author.as_ref().map_or(1, |_| file.data.most_per_author as u64)
 }
 
 impl LocalSettings {
-    /// The settings of a run file, with defaults by method and mode.
+    /// The settings of a run file, with defaults that depend on method and mode.
     pub fn of(file: &RunFile) -> Self {
         let given = &file.privacy.local;
         let paper = file.privacy.mode == ModeName::Paper;
@@ -83,7 +83,7 @@ impl LocalSettings {
             _ => given.dims.clone().unwrap_or_else(|| vec![16]),
         };
         let autoencoder = matches!(encoder, EncoderKind::Autoencoder | EncoderKind::Trained);
-        // Proved mode keeps the autoencoder that its runs have always had.
+        // Proved mode keeps the activation that it has always used.
         let activation = match (given.activation, autoencoder && !mvg && paper) {
             (None, true) => Some(EncoderActivation::Tanh),
             (given, _) => given,
@@ -107,8 +107,8 @@ impl LocalSettings {
             Clip::Flat(bound) => bound as f32,
             _ => 1.0,
         };
-        // With ε = 2 seven in eight labels of two classes are kept; more ε is better spent on the
-        // embeddings.
+        // With ε = 2, seven in eight labels of two classes are kept; any more ε is better spent on
+        // the embeddings.
         let adaptation = given.adapt.as_ref().and_then(|adapt| adapt.share).unwrap_or(0.0);
         let left = (1.0 - adaptation) * file.privacy.epsilon.unwrap_or(4.0);
         let share = 0.5 * left / examples_per_unit(file) as f64;

@@ -1,53 +1,60 @@
-//! The model card: README.md beside the trained model, with the metadata that the Hugging Face hub
+//! The model card: README.md next to the trained model, with the metadata that the Hugging Face Hub
 //! reads.
 //!
-//! A card is published with the model, so it has only what the guarantee covers or assumes to be
-//! public: no training losses, no times, no paths of data. A private run's metrics are shown if the
+//! A card is published with the model, so it only contains what the guarantee covers or assumes to
+//! be public: no training losses, no times, no data paths. A private run's metrics are shown if the
 //! validation file is declared public: anyone who has the model can compute them.
 
 mod loading;
+mod merged;
+mod saved;
 
+pub use merged::card_of_merged;
+pub use saved::{Library, Saved};
+
+use crate::error::Result;
+use crate::model::TaskHead;
 use loading::{loading, metadata};
 use serde_json::Value;
+use std::path::Path;
 use undertone_accounting::{Guarantee, rounded_up};
-use undertone_run::{Metrics, ModeName, Summary, escape_markdown};
+use undertone_run::{Metrics, ModeName, Stopped, Summary, escape_markdown};
 
-/// How the model was saved.
-#[derive(Clone, Copy, Debug)]
-pub struct Saved {
-    /// As a whole model; otherwise as an adapter.
-    pub whole: bool,
-    /// Number of classes of a classifier.
-    pub classes: usize,
-}
-
-/// The card as Markdown.
-pub fn card(summary: &Summary, saved: Saved) -> String {
+/// The card of the model or adapter in a folder, as Markdown.
+pub fn card(summary: &Summary, folder: &Path) -> Result<String> {
+    let saved = Saved::read(folder)?;
     let parts = [
-        metadata(summary),
+        metadata(summary, &saved),
         format!("# {}\n", title(summary)),
         guaranteed(summary),
         training(summary),
         quality(summary),
-        loading(summary, saved),
+        loading(TaskHead::of(summary.plan.data.task), &saved),
         not_promised(summary),
     ];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+    Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
+}
+
+/// The base model's name on the Hub, if it is not a folder.
+fn hub_name(summary: &Summary) -> Option<&str> {
+    let model = &summary.plan.model;
+    let path = model.path.as_deref();
+    // `model.path` also accepts a name on the Hub, which is not the path of a folder.
+    let named = path.filter(|path| path.split('/').count() == 2 && !path.starts_with(['/', '.']));
+    model.hub.as_deref().or_else(|| named.filter(|path| !Path::new(path).is_dir()))
 }
 
 /// The base model's name, without its local path.
 fn base(summary: &Summary) -> String {
-    let model = &summary.plan.model;
     let local =
         |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or("model").to_owned();
-    model
-        .hub
-        .clone()
-        .or_else(|| model.path.as_deref().map(local))
+    hub_name(summary)
+        .map(str::to_owned)
+        .or_else(|| summary.plan.model.path.as_deref().map(local))
         .unwrap_or_else(|| "model".to_owned())
 }
 
-/// The serialised name of a value, such as `example` or `dp-sgd`.
+/// The serialized name of a value, such as `example` or `dp-sgd`.
 fn name(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,
@@ -87,10 +94,15 @@ fn guaranteed(summary: &Summary) -> String {
             let network = summary.trusted_network();
             let assumptions = (guarantee.assumptions.iter().chain(&network))
                 .map(|what| format!("- {}\n", escape_markdown(what)));
+            let caveat = summary.stopped.as_ref().and_then(Stopped::caveat);
             format!(
-                "{heading}**{}.**\n\n{}\nThis holds if:\n\n{}",
+                "{heading}**{}.**\n\n{}{}\nThis holds if:\n\n{}",
                 escape_markdown(&guarantee.to_string()),
                 in_full(guarantee, "ε, proved"),
+                caveat.map_or(String::new(), |text| format!(
+                    "\nThe run was stopped before its last planned step. {}\n",
+                    escape_markdown(&text)
+                )),
                 assumptions.collect::<String>()
             )
         }
@@ -99,16 +111,13 @@ fn guaranteed(summary: &Summary) -> String {
             let mut text = format!("{heading}**No guarantee: {}.**\n", escape_markdown(why));
             if let Some(claim) = &summary.claimed {
                 text.push_str(&format!(
-                    "\nThe method's own paper would claim ε = {:.4} at δ = {:e}; that is not \
-                     proved for what ran.\n",
+                    "\nThe method's own paper would claim ε = {:.4} at δ = {:e}; this is not \
+                     proved for this run.\n",
                     claim.epsilon, claim.delta
                 ));
             }
             if let Some(guarantee) = guarantee {
-                text.push_str(&format!(
-                    "\n{}",
-                    in_full(guarantee, "ε of what the ledger holds alone")
-                ));
+                text.push_str(&format!("\n{}", in_full(guarantee, "ε of the ledger alone")));
             }
             text
         }
@@ -142,7 +151,13 @@ fn training(summary: &Summary) -> String {
             resolved.units.to_string(),
         ),
         ("epochs", plan.training.epochs.to_string()),
-        ("steps", summary.steps.to_string()),
+        (
+            "steps",
+            match &summary.stopped {
+                Some(stopped) => format!("{} of {} planned", summary.steps, stopped.planned_steps),
+                None => summary.steps.to_string(),
+            },
+        ),
         (
             "batch size",
             format!(
@@ -152,7 +167,7 @@ fn training(summary: &Summary) -> String {
             ),
         ),
         (
-            "optimiser",
+            "optimizer",
             format!(
                 "{}, learning rate {}",
                 name(plan.training.optimiser),
@@ -169,7 +184,7 @@ fn training(summary: &Summary) -> String {
     format!("## Training\n\n{}", table(&rows))
 }
 
-/// Metrics that the card may show: of a private run those on a public validation file.
+/// The metrics that the card may show: for a private run, only those on a public validation file.
 fn shown_metrics(summary: &Summary) -> Option<&Metrics> {
     let is_public = summary.plan.data.validation_is_public;
     summary.metrics.validation.as_ref().filter(|_| !summary.private || is_public)
@@ -202,12 +217,12 @@ fn not_promised(summary: &Summary) -> String {
     if !summary.private {
         return format!(
             "{heading}Anything. The model may reveal its training data to anyone who has it. Do \
-             not publish it if they are private.\n"
+             not publish it if the data are private.\n"
         );
     }
     let items = [
-        "That nothing is revealed about the data as a whole: what many examples have in common is \
-         what the model learns.",
+        "That the model reveals nothing about the data as a whole: it learns what many examples \
+         have in common.",
         "Anything about the pretraining data of the base model: only the fine-tuning is covered.",
         "The same ε for a group: k units together are protected with k times ε, and a larger δ.",
         "Anything about other releases from the same data, such as other models, statistics or \

@@ -1,18 +1,18 @@
-//! Reading a checkpoint.
+//! Reads a checkpoint.
 
-use super::super::learner::Learner;
 use super::super::together::shared;
 use super::{CODE, CheckpointKey};
 use crate::collective::{self, Ranks};
 use crate::error::{Error, Result};
 use crate::model;
+use crate::step::Learner;
 use crate::tensor::{Matrix, Shape};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Numbers of steps in a checkpoint.
+/// Step counts stored in a checkpoint.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Steps {
     taken: u64,
@@ -20,8 +20,8 @@ struct Steps {
     averaged: u64,
 }
 
-/// Restores a learner from a checkpoint that this run wrote; returns the number of steps that it
-/// had taken. Rank 0 reads the file, and gives to all ranks what is in it.
+/// Restores a learner from a checkpoint written by this run, and returns the number of steps taken.
+/// Rank 0 reads the file and sends its contents to all ranks.
 pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey, ranks: &Ranks) -> Result<u64> {
     let file = match ranks.is_first() {
         true => undertone_run::read_bytes(path, u64::MAX).map_err(Error::io(path))?,
@@ -69,7 +69,7 @@ pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey, ranks: &Ran
     Ok(steps.taken)
 }
 
-/// What a file of this run holds.
+/// Verifies that a file belongs to this run and returns its contents.
 fn check<'f>(path: &Path, file: &'f [u8], key: &CheckpointKey) -> Result<(SafeTensors<'f>, Steps)> {
     let damaged = |e: safetensors::SafeTensorError| {
         Error::folder(path, format!("is damaged ({e}); start a new run"))
@@ -80,8 +80,8 @@ fn check<'f>(path: &Path, file: &'f [u8], key: &CheckpointKey) -> Result<(SafeTe
     if !key.verifies(file, &get(CODE)) {
         return Err(Error::folder(
             path,
-            "was changed, or is of another run; bring back the one that this run wrote, or remove \
-             it to repeat the steps from the start",
+            "was changed, or belongs to another run; restore the one that this run wrote, or \
+             remove it to repeat the steps from the start",
         ));
     }
     let tensors = SafeTensors::deserialize(file).map_err(damaged)?;
@@ -94,7 +94,7 @@ fn check<'f>(path: &Path, file: &'f [u8], key: &CheckpointKey) -> Result<(SafeTe
     Ok((tensors, Steps { taken, of_optimiser, averaged: number("averaged_steps")? }))
 }
 
-/// Hands out the tensors of a file, which rank 0 has.
+/// Distributes the tensors of a file, which rank 0 holds.
 struct Reader<'f> {
     path: &'f Path,
     ranks: &'f Ranks,
@@ -102,8 +102,7 @@ struct Reader<'f> {
 }
 
 impl Reader<'_> {
-    /// The numbers of a tensor, which must have the shape that is expected; none if it is not in
-    /// the file.
+    /// The values of a tensor, which must have the expected shape; `None` if it is not in the file.
     fn tensor(&self, name: &str, expected: Option<Shape>) -> Result<Option<Vec<f32>>> {
         let mut bytes = Vec::new();
         if let Some(view) = self.tensors.as_ref().and_then(|all| all.tensor(name).ok()) {
@@ -117,7 +116,8 @@ impl Reader<'_> {
             if self.ranks.are_one() {
                 return Ok(Some(numbers(view.data())));
             }
-            // One byte more than the numbers, which may be none, says that the tensor is there.
+            // One extra byte after the values, which may be empty, indicates that the tensor
+            // exists.
             bytes.reserve_exact(view.data().len() + 1);
             bytes.extend(view.data());
             bytes.push(1);
@@ -126,7 +126,7 @@ impl Reader<'_> {
         Ok(bytes.split_last().map(|(_, data)| numbers(data)))
     }
 
-    /// All tensors whose name begins so, by the rest of their name.
+    /// All tensors whose name starts with `prefix`, by the rest of their name.
     fn all(&self, prefix: &str) -> Result<HashMap<String, Vec<f32>>> {
         let names: Vec<String> = shared(self.ranks, || {
             let names = self.tensors.iter().flat_map(|all| all.names());

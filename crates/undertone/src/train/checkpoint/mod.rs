@@ -1,13 +1,13 @@
-//! Checkpoints: weights, optimiser state and method state on disk, to resume from.
+//! Checkpoints: weights, optimizer state and method state on disk, for resuming a run.
 //!
-//! A step depends on the weights that it begins with, and on resuming its noise is used again. A
-//! checkpoint that was changed, or is of another run, would put the same noise on another sum. So
-//! it carries a message authentication code (HMAC-SHA-256) over the whole file, keyed by the run's
-//! secret, which is checked before anything in it is used.
+//! A step depends on the weights at its start, and on resuming, its noise is reused. A checkpoint
+//! that was modified, or that belongs to another run, would put the same noise on a different sum.
+//! So a checkpoint carries a message authentication code (HMAC-SHA-256) over the whole file, keyed
+//! by the run's secret, which is verified before anything in the file is used.
 //!
-//! Of several ranks rank 0 writes and reads the file. It collects the optimiser's state, of which
-//! each rank has a part, and hands out what was read, one tensor at a time: the file does not say
-//! how many ranks there were.
+//! With several ranks, rank 0 writes and reads the file. It gathers the optimizer state, of which
+//! each rank holds a part, and distributes what it reads, one tensor at a time. The file does not
+//! depend on the number of ranks.
 
 mod load;
 mod save;
@@ -19,11 +19,11 @@ use crate::noise::{Secret, purpose};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Key of the authentication code in the header, and its value while the code is computed.
+/// The header key of the authentication code, and its placeholder value while the code is computed.
 const CODE: &str = "authentication";
 const BLANK: [u8; 64] = [b'0'; 64];
 
-/// Authenticates checkpoints with a key that is derived from the run's secret.
+/// Authenticates checkpoints with a key derived from the run's secret.
 pub struct CheckpointKey(Hmac<Sha256>);
 
 impl CheckpointKey {
@@ -32,7 +32,7 @@ impl CheckpointKey {
         Self(Hmac::new_from_slice(&key).expect("HMAC takes keys of any length"))
     }
 
-    /// Begins the code of a file that has a blank one.
+    /// Starts computing the code of a file in which the code is blank.
     fn begin(&self) -> Hmac<Sha256> {
         self.0.clone()
     }
@@ -51,7 +51,7 @@ impl CheckpointKey {
     }
 }
 
-/// Where the value of the authentication code stands in the file.
+/// The byte range of the authentication code's value in the file.
 fn place_of_code(file: &[u8], value: &[u8]) -> Option<std::ops::Range<usize>> {
     let header = u64::from_le_bytes(*file.first_chunk::<8>()?);
     let header = file.get(8..8_usize.checked_add(usize::try_from(header).ok()?)?)?;

@@ -1,11 +1,10 @@
-//! Writing a checkpoint in the format of safetensors, one tensor after the other: none but the one
-//! that is written is held in memory a second time.
+//! Writes a checkpoint in the safetensors format, one tensor after the other. Only the tensor being
+//! written is held in memory twice.
 
-use super::super::gather::Kept;
-use super::super::learner::Learner;
 use super::{BLANK, CODE, CheckpointKey, place_of_code};
 use crate::error::{Error, Result};
 use crate::model::{self, ParameterId};
+use crate::step::{Kept, Learner};
 use crate::tensor::{Host, Shape};
 use hmac::Mac;
 use serde_json::json;
@@ -21,21 +20,21 @@ struct Tensor {
     source: Source,
 }
 
-/// Where its numbers are.
+/// The source of a tensor's values.
 enum Source {
     Weights(ParameterId),
-    /// Each rank has a part of it.
+    /// State of which each rank holds a part.
     Shared(ParameterId, Kept),
     /// State of the noise allocation.
     Method(Host),
 }
 
-/// Saves the learner's state after `steps` steps to a file, on rank 0. All ranks call it, others
-/// without a path.
+/// Saves the learner's state after `steps` steps to a file, on rank 0. All ranks must call this,
+/// the others without a path.
 pub fn save(path: Option<&Path>, learner: &Learner, steps: u64, key: &CheckpointKey) -> Result<()> {
     let tensors = tensors(learner);
     let Some(path) = path else {
-        // What rank 0 collects.
+        // Take part in gathering the state on rank 0.
         let of_all = tensors.iter().filter(|one| matches!(one.source, Source::Shared(..)));
         return of_all.map(|one| numbers(one, learner)).try_for_each(|found| found.map(drop));
     };
@@ -66,13 +65,13 @@ pub fn save(path: Option<&Path>, learner: &Learner, steps: u64, key: &Checkpoint
     }
 }
 
-/// Writes bytes at a place of a file.
+/// Writes bytes at an offset in a file.
 fn put(out: &mut BufWriter<File>, place: usize, bytes: &[u8]) -> io::Result<()> {
     out.seek(SeekFrom::Start(place as u64))?;
     out.write_all(bytes)
 }
 
-/// What a checkpoint holds, the same on every rank.
+/// The tensors of a checkpoint, the same on every rank.
 fn tensors(learner: &Learner) -> Vec<Tensor> {
     let mut tensors = Vec::new();
     let parameters = &learner.model.parameters;
@@ -101,7 +100,7 @@ fn tensors(learner: &Learner) -> Vec<Tensor> {
     tensors
 }
 
-/// The numbers of a tensor; of what ranks share on rank 0 alone.
+/// The values of a tensor; sharded state is only available on rank 0.
 fn numbers(tensor: &Tensor, learner: &Learner) -> Result<Vec<f32>> {
     let found = match &tensor.source {
         Source::Weights(id) => learner.model.parameters.value(*id).to_vec(),
@@ -111,7 +110,7 @@ fn numbers(tensor: &Tensor, learner: &Learner) -> Result<Vec<f32>> {
     Ok(found.map_err(model::Error::from)?)
 }
 
-/// The beginning of the file: its length and JSON, with a blank authentication code.
+/// The start of the file: the header length and its JSON, with a blank authentication code.
 fn header(tensors: &[Tensor], learner: &Learner, steps: u64) -> Vec<u8> {
     let averaged = learner.average.as_ref().map_or(0, |average| average.count());
     let metadata = json!({
@@ -129,7 +128,7 @@ fn header(tensors: &[Tensor], learner: &Learner, steps: u64) -> Vec<u8> {
         offset = end;
     }
     let mut text = serde_json::Value::Object(members).to_string().into_bytes();
-    // Numbers begin at a multiple of eight bytes.
+    // Values start at a multiple of eight bytes.
     text.resize(text.len().next_multiple_of(8), b' ');
     [&(text.len() as u64).to_le_bytes()[..], &text].concat()
 }

@@ -7,17 +7,17 @@ use crate::model::Parameters;
 use crate::tensor::{GradientStatistic, NoisyGradient, Result, Stds, gradient_means};
 use undertone_run::{AdaclipSection, ImportanceForm};
 
-/// Sums of g² over examples. Weights are relative, so that sums do as well as means.
+/// Sums of g² over examples. Weights are relative, so sums serve as well as means.
 #[derive(Debug)]
 pub(in crate::method::central) enum SecondMoments {
-    /// Of every coordinate, with the number of the parameter's columns.
+    /// Sums for every coordinate, with the number of columns of the parameter.
     Elements(Vec<Option<(Vec<f64>, usize)>>),
-    /// Of the rows and the columns of each parameter.
+    /// Sums for the rows and the columns of each parameter.
     Factored(Vec<Option<Squares>>),
 }
 
 impl SecondMoments {
-    /// Before the first example.
+    /// Zero moments, before the first example.
     pub fn new(form: ImportanceForm, parameters: &Parameters) -> Self {
         let zeros = || {
             parameters.iter().map(|(_, parameter)| {
@@ -31,7 +31,8 @@ impl SecondMoments {
         }
     }
 
-    /// Adds the squares of one example's gradient. One that is not finite is left out by clipping.
+    /// Adds the squares of one example's gradient. Clipping has already zeroed non-finite
+    /// gradients.
     pub fn observe(&mut self, gradient: &ClippedSum, parameters: &Parameters) -> Result<()> {
         for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
             let Some(gradient) = gradient.get(id) else { continue };
@@ -61,7 +62,7 @@ impl SecondMoments {
         Ok(())
     }
 
-    /// AdaClip's weights; none if all gradients are zero.
+    /// AdaClip's weights; `None` if all gradients are zero.
     pub fn weights(&self, settings: &AdaclipSection) -> Option<Vec<Option<Weights>>> {
         match self {
             Self::Elements(of) => by_element(settings, of),

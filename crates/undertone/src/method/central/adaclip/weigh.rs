@@ -1,18 +1,19 @@
-//! From mean squares of gradients to weights, w ∝ E[g²]^(−exponent).
+//! Computes weights from mean squares of gradients, w ∝ E[g²]^(−exponent).
 
 use super::Squares;
 use crate::gradient::Weights;
 use std::sync::Arc;
 use undertone_run::AdaclipSection;
 
-/// Weights of one parameter: of the tensor relative to all, of rows and columns within it.
+/// Weights of one parameter: that of the tensor relative to all tensors, and those of rows and
+/// columns within it.
 struct Relative {
     tensor: f64,
     rows: Vec<f64>,
     columns: Vec<f64>,
 }
 
-/// The weight of a mean square relative to another, clamped to a range.
+/// The weight of a mean square relative to another mean square, clamped to a range.
 fn factor(exponent: f64, square: f64, relative_to: f64, range: (f64, f64)) -> f64 {
     (square / relative_to).max(1e-12).powf(-exponent).clamp(range.0, range.1)
 }
@@ -21,7 +22,7 @@ fn range_of(settings: &AdaclipSection) -> (f64, f64) {
     (f64::from(settings.range.0), f64::from(settings.range.1))
 }
 
-/// Weights of rows and columns; none if all gradients are zero.
+/// Weights of rows and columns; `None` if all gradients are zero.
 pub(super) fn factored(
     settings: &AdaclipSection,
     squares: &[Option<Squares>],
@@ -29,7 +30,7 @@ pub(super) fn factored(
     let mean = |numbers: &[f32]| {
         numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len().max(1) as f64
     };
-    // E[g²] over all coordinates, which the tensors' are relative to.
+    // E[g²] over all coordinates, the reference for the tensors.
     let count = |s: &Squares| (s.rows.len() * s.columns.len()) as f64;
     let all: f64 = squares.iter().flatten().map(count).sum();
     let whole = squares.iter().flatten().map(|s| count(s) * mean(&s.rows).max(0.0)).sum::<f64>()
@@ -38,7 +39,7 @@ pub(super) fn factored(
         return None;
     }
     let (exponent, range) = (settings.exponent, range_of(settings));
-    // Rows and columns each have the fourth root of the tensors' range.
+    // Rows and columns each use the fourth root of the tensors' range.
     let inner = (range.0.powf(0.25), range.1.powf(0.25));
     let mut weights: Vec<Option<Relative>> = Vec::with_capacity(squares.len());
     let mut sum = 0.0;
@@ -70,7 +71,7 @@ pub(super) fn factored(
     Some(weights.iter().map(|weights| weights.as_ref().map(of)).collect())
 }
 
-/// Weights of all coordinates, from the sum of g² of each; none if all gradients are zero.
+/// Weights of all coordinates, from the sum of g² of each; `None` if all gradients are zero.
 pub(super) fn by_element(
     settings: &AdaclipSection,
     squares: &[Option<(Vec<f64>, usize)>],

@@ -3,16 +3,17 @@
 use super::numbers::{Normaliser, distance, for_each_sensitivity};
 use super::{Averages, ImportanceSettings, Stds, next};
 use crate::gradient::{JUST_ABOVE, Weights};
-use crate::method::central::NoiseWeights;
 use crate::model::{ParameterId, Parameters};
+use crate::step::NoiseWeights;
 use crate::tensor::CoordinateWeights;
-use crate::tensor::cpu::simd::{inverse_root, max, sum, sum_lanes, widest};
+use crate::tensor::simd::{inverse_root, max, sum, sum_lanes, widest};
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Number of coordinates that quantiles are estimated from: all, or evenly spread ones.
+/// Maximum number of coordinates from which quantiles are estimated: all coordinates, or an evenly
+/// spaced subset.
 const SAMPLE: usize = 1 << 17;
-/// Coordinates of one parallel task: their averages stay in cache.
+/// Coordinates per parallel task, such that their averages stay in cache.
 const CHUNK: usize = 1 << 13;
 
 /// Moving averages of all coordinates.
@@ -20,7 +21,7 @@ const CHUNK: usize = 1 << 13;
 pub(super) struct Elements {
     settings: ImportanceSettings,
     pub of: Vec<Option<Tensor>>,
-    /// Distance between the coordinates that quantiles are estimated from.
+    /// Distance between the coordinates from which quantiles are estimated.
     stride: usize,
 }
 
@@ -30,25 +31,25 @@ pub(super) struct Tensor {
     pub name: String,
     columns: usize,
     pub averages: Arc<Averages>,
-    /// Of the current averages; none if they have to be computed again.
+    /// Statistics of the current averages; `None` if they need to be recomputed.
     statistics: Option<Statistics>,
-    /// Memory of the previous weights, to be reused.
+    /// Memory of the previous weights, kept for reuse.
     spare: Option<Arc<CoordinateWeights>>,
 }
 
-/// Statistics of a tensor's importance that normalisation needs. They are collected while the
-/// averages are updated: a pass of their own would read all of memory again.
+/// Statistics of a tensor's importance that normalization needs. They are collected while the
+/// averages are updated: a separate pass would read all of the memory again.
 #[derive(Clone, Debug)]
 struct Statistics {
     sum: f64,
-    /// The largest importance that is not NaN.
+    /// The largest non-NaN importance.
     largest: f32,
-    /// The sample for quantiles: one in `stride`.
+    /// The sample for quantiles: one in `stride` coordinates.
     picked: Vec<f32>,
 }
 
 impl Statistics {
-    /// Of the coordinates from `start` on.
+    /// Statistics of the coordinates starting at `start`.
     fn of(sensitivity: &[f32], uncertainty: &[f32], start: usize, stride: usize) -> Self {
         widest(
             #[inline(always)]
@@ -79,7 +80,7 @@ impl Statistics {
         )
     }
 
-    /// Of all averages of a tensor.
+    /// Statistics of all averages of a tensor.
     fn of_all(averages: &Averages, stride: usize) -> Self {
         let Averages { sensitivity, uncertainty } = averages;
         let chunks = sensitivity.par_chunks(CHUNK).zip(uncertainty.par_chunks(CHUNK)).enumerate();
@@ -112,7 +113,7 @@ impl Elements {
                 spare: None,
             })
         });
-        // Odd, so that it does not divide the usual widths of matrices.
+        // Odd, so that it does not divide common matrix widths.
         Self { settings, of: of.collect(), stride: total.div_ceil(SAMPLE) | 1 }
     }
 
@@ -158,7 +159,7 @@ impl Elements {
         ));
     }
 
-    /// The normaliser of equations 6 and 7, and the sample of importance that it is computed from.
+    /// The normalizer of equations 6 and 7, and the sample of importance from which it is computed.
     fn normaliser(&mut self) -> (Normaliser, Vec<f32>) {
         let stride = self.stride;
         let (mut total, mut sum, mut sample) = (0, 0.0, Vec::new());
@@ -173,7 +174,7 @@ impl Elements {
         (Normaliser::new(&self.settings, mean, unit, self.settings.range), sample)
     }
 
-    /// The weights, stored by coordinate.
+    /// The weights, stored for each coordinate.
     pub fn weights(&mut self) -> Vec<Option<Weights>> {
         let (normaliser, _) = self.normaliser();
         let (mut total, mut whole) = (0, 0.0);
@@ -218,9 +219,10 @@ impl Elements {
         found.into_iter().map(|found| found.map(weights)).collect()
     }
 
-    /// The same weights, computed from the averages where noise is drawn: storing and reading them
-    /// again would take longer. The factor that brings their mean to 1 is estimated from the sample
-    /// for quantiles; where that is not all coordinates, the mean is 1 to about a thousandth.
+    /// The same weights, computed from the averages where noise is drawn: storing them and reading
+    /// them again would take longer. The factor that scales their mean to 1 is estimated from the
+    /// sample for quantiles; if the sample does not include all coordinates, the mean is 1 to
+    /// within about a thousandth.
     pub fn noise_weights(&mut self) -> ElementNoise {
         let (normaliser, sample) = self.normaliser();
         let mean = sample.iter().map(|&i| f64::from(normaliser.weight(i))).sum::<f64>()
@@ -235,7 +237,7 @@ impl Elements {
         ElementNoise { normaliser, scale, of: of.collect() }
     }
 
-    /// Calls `take` with the averages of each parameter, to be changed.
+    /// Calls `take` with mutable access to the averages of each parameter.
     pub fn each(&mut self, mut take: impl FnMut(&str, &mut Averages)) {
         for tensor in self.of.iter_mut().flatten() {
             tensor.statistics = None;
@@ -244,11 +246,11 @@ impl Elements {
     }
 }
 
-/// Noise weights that are computed from the moving averages on demand.
+/// Noise weights computed on demand from the moving averages.
 #[derive(Debug)]
 pub(in crate::method::central) struct ElementNoise {
     normaliser: Normaliser,
-    /// Factor that brings the mean weight over all parameters to 1.
+    /// Factor that scales the mean weight over all parameters to 1.
     scale: f32,
     /// The averages and the largest weight before scaling, by parameter.
     of: Vec<Option<(Arc<Averages>, f32)>>,

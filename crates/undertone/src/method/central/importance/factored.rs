@@ -33,7 +33,7 @@ impl Factored {
         Self { settings, of: of.collect() }
     }
 
-    /// With the means of a parameter's sensitivity.
+    /// Updates the averages with the means of a parameter's sensitivity.
     pub fn update(&mut self, id: ParameterId, found: &GradientMeans) {
         let Some(Tensor { rows, columns, .. }) = &mut self.of[id.index()] else { return };
         let narrow = |means: &[f64]| -> Vec<f32> { means.iter().map(|&x| x as f32).collect() };
@@ -69,7 +69,7 @@ impl Factored {
         self.of.iter().map(|tensor| tensor.as_ref().map(&mut weights)).collect()
     }
 
-    /// Calls `take` with the averages of each parameter, to be changed.
+    /// Calls `take` with mutable access to the averages of each parameter.
     pub fn each(&mut self, mut take: impl FnMut(&str, &str, &mut Averages)) {
         for Tensor { name, rows, columns } in self.of.iter_mut().flatten() {
             take(".rows", name, rows);

@@ -6,26 +6,26 @@
 //! x = (I − median) / (q₁ − q₂),  w = (1−α) x + α mean(x),  shifted so that its mean is 1.
 //! ```
 //!
-//! The last line is 1 + (1−α)(I − mean(I))/(q₁ − q₂): the median cancels. It can be negative, of
-//! which the paper says nothing; here it is clamped and brought back to mean 1.
+//! The last line equals 1 + (1−α)(I − mean(I))/(q₁ − q₂): the median cancels. It can be negative,
+//! which the paper does not address; here it is clamped and rescaled to mean 1.
 //!
-//! Where a gradient carries noise of std s, |g| is too large by about s. So S is computed from
-//! √max(g² − s², 0) in place of |g|.
+//! If a gradient carries noise of std s, |g| is too large by about s. S is therefore computed from
+//! √max(g² − s², 0) instead of |g|.
 //!
-//! **Forms.** *Element* keeps both averages for every coordinate, and clipping then has to form the
+//! **Forms.** *Element* keeps both averages for every coordinate, so clipping has to form the
 //! per-example gradients. *Factored* keeps them for the rows and the columns of each tensor, as
-//! Adafactor keeps second moments, and normalises tensors, rows and columns each on their own: a
-//! weight is the product of the three. Per-example norms under such weights need no per-example
-//! gradient (ghost clipping).
+//! Adafactor does for second moments, and normalizes tensors, rows and columns separately: a weight
+//! is the product of the three. Per-example norms under such weights need no per-example gradient
+//! (ghost clipping).
 
 mod elements;
 mod factored;
 mod numbers;
 
-use super::allocation::NoiseWeights;
 use crate::gradient::Weights;
-use crate::method::Released;
 use crate::model::{ParameterId, Parameters};
+use crate::step::NoiseWeights;
+use crate::step::Released;
 use crate::tensor::{
     GradientMeans, GradientStatistic, Host, Matrix, NoisyGradient, Result, gradient_means,
 };
@@ -41,13 +41,13 @@ pub struct ImportanceSettings {
     pub beta1: f32,
     /// β₂: decay of the moving average of uncertainty.
     pub beta2: f32,
-    /// α: how far weights are shrunk towards their mean, in [0, 1].
+    /// α: how strongly weights are shrunk toward their mean, in [0, 1].
     pub alpha: f32,
-    /// The quantiles q₁ and q₂ whose distance importance is divided by.
+    /// The quantiles q₁ and q₂; importance is divided by their distance.
     pub quantiles: (f64, f64),
-    /// The smallest and the largest weight, before the mean is brought back to 1.
+    /// The smallest and the largest weight, before the mean is rescaled to 1.
     pub range: (f32, f32),
-    /// What the averages are kept for.
+    /// Whether averages are kept per coordinate or per row and column.
     pub form: ImportanceForm,
 }
 
@@ -110,11 +110,11 @@ pub(super) struct Importance {
     updates: u64,
 }
 
-/// Writes the standard deviations of a gradient's noise, from a coordinate on.
+/// Writes the standard deviations of a gradient's noise, starting at a given coordinate.
 pub(super) type Stds<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
 impl Importance {
-    /// Starts before the first gradient.
+    /// The initial state, before the first gradient.
     pub fn new(settings: ImportanceSettings, parameters: &Parameters) -> Self {
         let kept = match settings.form {
             ImportanceForm::Element => Kept::Elements(Elements::new(settings, parameters)),
@@ -123,7 +123,7 @@ impl Importance {
         Self { kept, updates: 0 }
     }
 
-    /// Updates the averages with the gradients that a step released.
+    /// Updates the averages with the gradients released by a step.
     pub fn observe(&mut self, released: &Released, parameters: &Parameters) -> Result<()> {
         self.updates += 1;
         match &mut self.kept {
@@ -143,8 +143,8 @@ impl Importance {
         Ok(())
     }
 
-    /// Updates the averages with one parameter's gradient without noise, which is zero if there is
-    /// none. So is one that is not finite: it would stay in the averages for ever.
+    /// Updates the averages with one parameter's noise-free gradient. A missing gradient counts as
+    /// zero. So does a non-finite one, which would otherwise stay in the averages forever.
     pub fn observe_raw(
         &mut self,
         id: ParameterId,
@@ -182,7 +182,7 @@ impl Importance {
         Ok(())
     }
 
-    /// Updates the averages with one parameter's gradient; `noise` gives the std of its noise.
+    /// Updates the averages with one parameter's gradient; `noise` writes the std of its noise.
     #[cfg(test)]
     fn update(&mut self, id: ParameterId, gradient: &Host, noise: Option<Stds>, value: &Host) {
         self.updates += 1;
@@ -202,7 +202,7 @@ impl Importance {
         }
     }
 
-    /// The weights of equation 7; none before the first update.
+    /// The weights of equation 7; `None` before the first update.
     pub fn weights(&mut self) -> Option<Vec<Option<Weights>>> {
         (self.updates > 0).then(|| match &mut self.kept {
             Kept::Elements(elements) => elements.weights(),
@@ -210,8 +210,8 @@ impl Importance {
         })
     }
 
-    /// The same as noise weights. They share memory with the averages: drop them before the next
-    /// update.
+    /// The same weights as noise weights. They share memory with the averages: drop them before the
+    /// next update.
     pub fn noise_weights(&mut self) -> Option<Arc<dyn NoiseWeights>> {
         (self.updates > 0).then(|| match &mut self.kept {
             Kept::Elements(elements) => Arc::new(elements.noise_weights()) as Arc<dyn NoiseWeights>,
@@ -219,7 +219,7 @@ impl Importance {
         })
     }
 
-    /// Both averages of every parameter by tensor name, for a checkpoint.
+    /// Both averages of every parameter by tensor name, to be saved in a checkpoint.
     pub fn state(&self) -> Vec<(String, Host)> {
         if self.updates == 0 {
             return Vec::new();
@@ -251,7 +251,7 @@ impl Importance {
         state
     }
 
-    /// Restores both averages from a checkpoint; returns whether it was complete.
+    /// Restores both averages from a checkpoint. Returns whether it was complete.
     pub fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
         let mut all = true;
         let mut take = |what: &str, name: &str, averages: &mut Averages| {

@@ -1,7 +1,7 @@
 //! The arithmetic of importance: sensitivity of a gradient, and weights from importance.
 
 use super::ImportanceSettings;
-use crate::tensor::cpu::simd::inverse_root;
+use crate::tensor::simd::inverse_root;
 
 /// Calls `take` with each item of `with` and the sensitivity S = √max(g² − s², 0) · |ω| of its
 /// coordinate; s is 0 without noise.
@@ -29,7 +29,7 @@ pub(super) fn for_each_sensitivity<T>(
     }
 }
 
-/// Distance q₁ − q₂ of two quantiles; 0 if all numbers are the same. Reorders the numbers.
+/// Distance q₁ − q₂ between two quantiles; 0 if all numbers are equal. Reorders the numbers.
 pub(super) fn distance(numbers: &mut [f32], quantiles: (f64, f64)) -> f32 {
     if numbers.is_empty() {
         return 0.0;
@@ -40,7 +40,7 @@ pub(super) fn distance(numbers: &mut [f32], quantiles: (f64, f64)) -> f32 {
     (at(quantiles.0) - at(quantiles.1)).abs()
 }
 
-/// Equations 6 and 7, clamped: from importance to a weight, whose mean is not yet 1.
+/// Equations 6 and 7, clamped: maps importance to a weight, before rescaling to mean 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Normaliser {
     mean: f32,
@@ -50,29 +50,30 @@ pub(super) struct Normaliser {
 }
 
 impl Normaliser {
-    /// For importance with this mean and this distance `unit` between its quantiles.
+    /// Creates a normalizer for importance with this mean and this distance `unit` between its
+    /// quantiles.
     pub fn new(settings: &ImportanceSettings, mean: f32, unit: f32, range: (f32, f32)) -> Self {
         Self { mean, gain: (1.0 - settings.alpha) / unit, range }
     }
 
-    /// The weight, which is monotone in the importance, rounding included.
+    /// The weight; it is monotone in the importance, even with rounding.
     #[inline(always)]
     pub fn weight(&self, importance: f32) -> f32 {
         let w = 1.0 + (importance - self.mean) * self.gain;
         // A distance of 0 or an overflow can give NaN, which becomes weight 1.
         let w = if w.is_nan() { 1.0 } else { w };
-        // Not `clamp`, which may panic: a loop with it is not vectorised.
+        // `clamp` may panic, which would prevent the loop from being vectorized.
         w.max(self.range.0).min(self.range.1)
     }
 
-    /// Upper bound on all weights, where `largest` is the largest importance that is not NaN and
-    /// `broken` says whether any is not finite.
+    /// Upper bound on all weights, where `largest` is the largest non-NaN importance and `broken`
+    /// indicates whether any importance is not finite.
     pub fn largest(&self, largest: f32, broken: bool) -> f32 {
         if broken { self.range.1.max(1.0) } else { self.weight(largest) }
     }
 }
 
-/// Equations 6 and 7 for a few numbers, clamped and brought to mean 1.
+/// Equations 6 and 7 for a small set of numbers, clamped and rescaled to mean 1.
 pub(super) fn normalised(
     settings: &ImportanceSettings,
     importance: &[f32],

@@ -1,4 +1,4 @@
-//! Importance by hand, against a reference script, and in edge cases.
+//! Tests of importance: by hand, against a reference script, and in edge cases.
 
 use super::numbers::for_each_sensitivity;
 use super::*;
@@ -18,7 +18,7 @@ fn parameters(values: &[f32]) -> Parameters {
 }
 
 /// Two steps of equations 3 to 7 by hand, with β₁ = 0.5, β₂ = 0.25, α = 0.2, the extreme quantiles
-/// and no clamp that matters.
+/// and a clamp that has no effect.
 #[test]
 fn two_steps_by_hand() {
     let settings = ImportanceSettings {
@@ -58,7 +58,7 @@ fn two_steps_by_hand() {
     }
 }
 
-/// Five steps against fixtures/allocation/make.py, without noise and with.
+/// Compares five steps with fixtures/allocation/make.py, with and without noise.
 #[test]
 fn five_steps_equal_the_script() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/allocation/cases.json");
@@ -165,8 +165,8 @@ fn the_state_is_saved_and_restored() {
     }
 }
 
-/// Noise weights are computed from the averages on demand; those of clipping are stored. Both are
-/// the same where quantiles come from all coordinates, and nearly so where they come from a sample.
+/// Noise weights are computed from the averages on demand; clipping weights are stored. They are
+/// equal if quantiles come from all coordinates, and nearly equal if they come from a sample.
 #[test]
 fn noise_has_the_weights_of_clipping() {
     for (count, closeness) in [(1_000, 1e-6), (300_000, 1e-2)] {
@@ -189,7 +189,7 @@ fn noise_has_the_weights_of_clipping() {
         for (have, want) in have.iter().zip(&want) {
             assert!((have - want).abs() < closeness * want, "{have}, not {want}");
         }
-        // The effective noise multiplier depends on this: no weight may be larger than the bound.
+        // The effective noise multiplier relies on this: no weight may exceed the bound.
         let least = have.iter().copied().fold(f32::INFINITY, f32::min);
         let bound = noise.largest(id).unwrap();
         assert!(f64::from(0.7 / least).powi(2) <= bound * (1.0 + 1e-6), "{least} {bound}");

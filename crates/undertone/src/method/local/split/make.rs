@@ -1,44 +1,44 @@
-//! Makes both halves from a plan, without any private data.
+//! Creates both halves from a plan, without any private data.
 
 use super::super::plan::{LocalMethod, LocalPlan};
 use super::super::prepare::{Parts, owner_parameters, prepare};
 use crate::data::{Dataset, Tally};
 use crate::error::{Error, Result};
+use crate::method::{Prepared, TrainingEvent};
 use crate::model::folder::{Reading, save, save_tensors};
 use crate::model::sanitised::{SanitiserConfig, save_sanitiser};
 use crate::model::{Model, ParameterId};
 use crate::noise::Secret;
 use crate::plan::{Method, Plan};
 use crate::tensor::Device;
-use crate::train::{Prepared, TrainingEvent};
 use std::path::{Path, PathBuf};
 use undertone_run::{AttentionSource, LearnerKind, ModeName, Releases, Tuning, write_json};
 
-/// A model with its sanitiser, cut where the noise is added, and what each release of it is.
+/// A model with its sanitizer, split where the noise is added, and a description of its releases.
 #[derive(Debug)]
 pub struct Split {
     pub model: Model,
     pub config: SanitiserConfig,
-    /// Releases of an embedding: how often, and with which noise.
+    /// Releases of an embedding: their number and noise.
     pub releases: Releases,
-    /// ε of the labels' randomised response; none if labels are public.
+    /// ε of the labels' randomized response; `None` if labels are public.
     pub label_epsilon: Option<f64>,
     /// How the provider learns.
     pub learn: LearnerKind,
     pub delta: f64,
-    /// Maximum number of tokens of a text.
+    /// Maximum number of tokens in a text.
     pub max_tokens: usize,
     /// Folder of the base model.
     pub origin: PathBuf,
 }
 
-/// Names of the number of blocks in the configurations of the architectures.
+/// Keys for the number of blocks in the configurations of the architectures.
 const BLOCKS: [&str; 4] = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
 
 impl Split {
-    /// Loads the base model, fits the encoder on public text and calibrates the noise. The
-    /// plan's training file is not read. `examples` is the number of examples that are expected,
-    /// which schedules over several epochs depend on.
+    /// Loads the base model, fits the encoder on public text and calibrates the noise. The plan's
+    /// training file is not read. `examples` is the expected number of examples, which affects
+    /// schedules over several epochs.
     pub fn make(
         plan: &Plan,
         device: &Device,
@@ -49,7 +49,7 @@ impl Split {
             return wrong("a task's privacy.method is \"dp-forward\", \"ew-ft\" or \"mvg\"");
         };
         check(plan, local)?;
-        // What is drawn here (an orthogonal encoder, a new classifier) is published.
+        // Values drawn here (an orthogonal encoder, a new classifier) are published.
         let secret = match plan.training.seed {
             Some(seed) => Secret::from_seed(seed),
             None => Secret::from_system().map_err(Error::NoRandomness)?,
@@ -91,28 +91,28 @@ impl Split {
         })
     }
 
-    /// Saves all of the model, which the provider begins from.
+    /// Saves the whole model, from which the provider starts.
     pub fn save_whole(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
         save_sanitiser(&self.model, &self.config, folder)?;
-        Reading { max_tokens: self.max_tokens }.save(folder)?;
+        Reading::up_to(self.max_tokens).save(folder)?;
         Ok(save(&self.model, folder, Some(&self.origin))?)
     }
 
-    /// Saves pre(·), the owner's half: the layers below the noise, the sanitiser and the tokenizer.
+    /// Saves pre(·), the owner's half: the layers below the noise, the sanitizer and the tokenizer.
     pub fn save_below(&self, folder: &Path) -> Result<()> {
         self.save_whole(folder)?;
         let model = &self.model;
         let mut kept: Vec<ParameterId> = owner_parameters(model);
-        // Architectures load their final normalisation even if it is above the noise.
+        // Architectures load their final normalization even if it is above the noise.
         let norm = model.network.last_norm.iter();
         kept.extend(norm.flat_map(|norm| [Some(norm.weight), norm.bias]).flatten());
-        // And they have at least one block.
+        // They also have at least one block.
         let blocks = model.cut().max(1);
         if model.cut() == 0 {
             kept.extend(model.network.blocks[..blocks].iter().flat_map(|b| b.parameters()));
         }
-        // The final normalisation may have been below the noise, and counted, before.
+        // If the final normalization was below the noise, it is already in the list.
         kept.sort_by_key(|id| id.index());
         kept.dedup();
         let of_base = |name: &str| !name.starts_with("sanitiser.");
@@ -134,7 +134,7 @@ fn wrong<T>(sentence: &str) -> Result<T> {
     Err(Error::plan(sentence))
 }
 
-/// Refuses what needs private examples, or more of a release than its noise hides.
+/// Rejects a plan that needs private examples, or that releases more than its noise hides.
 fn check(plan: &Plan, local: &LocalPlan) -> Result<()> {
     if local.mode != ModeName::Proved {
         return wrong("a task's privacy.mode is \"proved\": owners are promised what is proved");
@@ -143,7 +143,10 @@ fn check(plan: &Plan, local: &LocalPlan) -> Result<()> {
         return wrong("the privacy unit of a task is one text; leave data.author out");
     }
     if local.settings.rows.in_every_release().is_none() {
-        return wrong("every release of a task has as many rows; leave privacy.local.lengths out");
+        return wrong(
+            "all releases of a task have the same number of rows; omit \
+                      privacy.local.lengths",
+        );
     }
     if !matches!(plan.model.tuning, Tuning::Head | Tuning::Full) {
         return wrong("model.tuning of a task is \"head\" or \"full\"");
@@ -154,10 +157,10 @@ fn check(plan: &Plan, local: &LocalPlan) -> Result<()> {
     if let LocalMethod::Mvg(mvg) = &local.method
         && mvg.attention != AttentionSource::Position
     {
-        return wrong("privacy.mvg.attention of a task is \"position\", which looks at no example");
+        return wrong("privacy.mvg.attention of a task is \"position\", which uses no examples");
     }
     if plan.data.labels.is_none() {
-        return wrong("a task needs data.labels: the provider sees no file to find them in");
+        return wrong("a task needs data.labels: the provider has no file to read them from");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The owner's half: from texts to releases.
+//! The owner's half: computes releases from texts.
 
 use super::super::EmbeddingNoise;
 use crate::data::{Batch, Example, Tokeniser};
@@ -12,10 +12,10 @@ use crate::tensor::{Device, Host};
 use std::path::Path;
 use undertone_run::ReleaseKind;
 
-/// pre(·), loaded from the folder that an owner was given.
+/// pre(·), loaded from the folder given to an owner.
 ///
-/// The folder's maker need not be trusted. Whatever the weights are, the rows of a text have a norm
-/// of at most C, they are a function of this text alone, and it is the owner who adds the noise.
+/// The author of the folder need not be trusted. Whatever the weights are, the rows of a text have
+/// a norm of at most C, they are a function of this text alone, and the owner adds the noise.
 #[derive(Debug)]
 pub struct OwnerHalf {
     model: Model,
@@ -24,48 +24,56 @@ pub struct OwnerHalf {
 }
 
 impl OwnerHalf {
-    /// Loads the folder; refuses one whose releases nothing bounds, or whose number of rows
+    /// Loads the folder. Rejects one whose releases are not bounded, or whose number of rows
     /// depends on the text.
     pub fn load(folder: &Path, device: &Device) -> Result<Self> {
         let config = read_config(folder)?;
         let Some(config) = config else {
-            return Err(Error::folder(folder, "has no sanitiser, so nothing bounds a text"));
+            return Err(Error::folder(folder, "has no sanitizer, so embeddings are not bounded"));
         };
         if config.bounding == Bounding::Box {
-            return Err(Error::folder(folder, "has a sanitiser that does not bound a text's norm"));
+            return Err(Error::folder(
+                folder,
+                "has a sanitizer that does not bound the norm of an \
+                                              embedding",
+            ));
         }
         if !config.is_in_range() {
             return Err(Error::folder(
                 folder,
-                "has a sanitiser whose norm, squash or direction is not within 1e-10 and 1e10",
+                "has a sanitizer whose norm, squash or direction is not from 1e-10 to 1e10",
             ));
         }
         let Some(rows) = config.rows.in_every_release() else {
-            return Err(Error::folder(folder, "has releases whose number of rows shows the text"));
+            return Err(Error::folder(
+                folder,
+                "has releases whose number of rows depends on the \
+                                              text",
+            ));
         };
         let mut model = load(folder, &LoadOptions::default())?;
         model.to_device(device)?;
         Ok(Self { model, config, rows })
     }
 
-    /// The sanitiser's configuration.
+    /// The sanitizer's configuration.
     pub fn config(&self) -> &SanitiserConfig {
         &self.config
     }
 
-    /// How many numbers a release has.
+    /// Number of values in a release.
     pub fn width(&self) -> usize {
         let hidden = self.model.network.head.width();
         let columns = self.model.network.sanitiser.as_ref().map_or(0, |layer| layer.width(hidden));
         self.rows * columns
     }
 
-    /// The tokenizer of the folder, which cuts texts at `max_tokens`.
+    /// The tokenizer of the folder, which truncates texts at `max_tokens`.
     pub fn tokeniser(&self, folder: &Path, max_tokens: usize) -> Result<Tokeniser> {
         Ok(self.model.tokeniser(folder, max_tokens)?)
     }
 
-    /// The example that stands for a text that cannot be tokenized: token 0, which every model has.
+    /// The placeholder for a text that cannot be tokenized: token 0, which every model has.
     pub fn placeholder() -> Example {
         Example { tokens: vec![0], ..Example::default() }
     }
@@ -75,8 +83,8 @@ impl OwnerHalf {
         self.model.check(&Batch::pack([example])).is_ok()
     }
 
-    /// Runs pre(·) on as many tokens as a text can have, so that a model that this machine cannot
-    /// run fails here, before any text is read, and not at a text that happens to be long.
+    /// Runs pre(·) on the maximum number of tokens of a text, so that a model that this machine
+    /// cannot run fails here, before any text is read, and not on a text that happens to be long.
     pub fn rehearse(&self, max_tokens: usize) -> Result<()> {
         let tokens = max_tokens.min(self.model.network.max_positions).max(1);
         self.bounded(&Example { tokens: vec![0; tokens], ..Example::default() }).map(drop)
@@ -84,15 +92,16 @@ impl OwnerHalf {
 
     /// The rows of an example before noise, with a norm of at most C.
     ///
-    /// An example is computed by itself. In a batch, the last digits of its rows would depend on
-    /// the other examples, by the order of additions, and adversarial weights can amplify last
+    /// Each example is computed on its own. In a batch, the last digits of its rows would depend on
+    /// the other examples, through the order of additions, and adversarial weights can amplify last
     /// digits to all of C: one text would then move every release of its batch.
     pub fn bounded(&self, example: &Example) -> Result<Host> {
         Ok(self.model.bounded_rows(&Batch::pack([example]))?.0)
     }
 
-    /// The releases of some examples: for each the numbers of every epoch. An example's noise is a
-    /// function of its own secret, with standard deviations in units of the norm bound C.
+    /// The releases of some examples: for each example, the values of every epoch. An example's
+    /// noise is a function of its own secret, with standard deviations in units of the norm bound
+    /// C.
     pub fn release(
         &self,
         examples: &[Example],
@@ -105,7 +114,7 @@ impl OwnerHalf {
         let stds: Vec<f64> = noise_multipliers.iter().map(|noise| noise * norm).collect();
         let epochs = if kind == ReleaseKind::Once { 1 } else { stds.len() };
         let Some(layer) = &self.model.network.sanitiser else {
-            return Err(Error::plan("the model has no sanitiser"));
+            return Err(Error::plan("the model has no sanitizer"));
         };
         let of_example = |(example, secret): (&Example, &Secret)| -> Result<Vec<Vec<f32>>> {
             let bounded = self.bounded(example)?;
@@ -121,7 +130,7 @@ impl OwnerHalf {
     }
 }
 
-/// The noise of one example, from a secret of its own.
+/// The noise of one example, derived from its own secret.
 #[derive(Debug)]
 struct OwnNoise<'a> {
     noise: &'a EmbeddingNoise,

@@ -14,21 +14,21 @@ use crate::model::sanitised::{SanitiserConfig, read_config, save_sanitiser, set}
 use crate::model::{ForwardOptions, Model, Weighting};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
+use crate::step::{Cost, Learner, StepSettings};
 use crate::tensor::{Device, Host};
-use crate::train::{Learner, Step};
 use std::path::Path;
 use undertone_run::{LearnerKind, Releases, TrainingSection};
 
-/// Releases of one epoch with the labels that were sent.
+/// The releases of one epoch, with the labels received.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
-    /// One release after another.
+    /// The releases, concatenated.
     pub numbers: Vec<f32>,
     /// One label for each release.
     pub labels: Vec<u32>,
 }
 
-/// post(·), with what is known of the noise.
+/// post(·), with the known parameters of the noise.
 #[derive(Debug)]
 pub struct ProviderHalf {
     model: Model,
@@ -40,8 +40,8 @@ pub struct ProviderHalf {
 }
 
 impl ProviderHalf {
-    /// Loads a folder that [`Split::save_whole`](super::Split::save_whole) or
-    /// [`ProviderHalf::save`] has written.
+    /// Loads a folder written by [`Split::save_whole`](super::Split::save_whole) or
+    /// [`ProviderHalf::save`].
     pub fn load(
         folder: &Path,
         releases: Releases,
@@ -52,19 +52,19 @@ impl ProviderHalf {
         let config = read_config(folder)?;
         let rows = config.as_ref().and_then(|config| config.rows.in_every_release());
         let (Some(config), Some(rows)) = (config, rows) else {
-            return Err(Error::folder(folder, "has no sanitiser with releases of a fixed size"));
+            return Err(Error::folder(folder, "has no sanitizer with releases of a fixed size"));
         };
         model.to_device(device)?;
         let hidden = model.network.head.width();
         let columns = model.network.sanitiser.as_ref().map_or(0, |layer| layer.width(hidden));
         let classes = model.network.head.out.outputs as u32;
-        // The key is the owners'; the provider needs the probabilities alone.
+        // The owners have the key; the provider only needs the probabilities.
         let unused = Secret::from_seed(0);
         let labels = label_epsilon.map(|epsilon| RandomisedLabels::new(&unused, epsilon, classes));
         Ok(Self { model, config, releases, labels, rows, columns })
     }
 
-    /// How many numbers a release has.
+    /// Number of values in a release.
     pub fn width(&self) -> usize {
         self.rows * self.columns
     }
@@ -97,8 +97,8 @@ impl ProviderHalf {
         Ok(moments)
     }
 
-    /// Fits the linear discriminant in closed form; the releases may come in chunks of any size,
-    /// and are not kept. Returns their number.
+    /// Fits the linear discriminant in closed form. The releases may come in chunks of any size and
+    /// are not kept. Returns their number.
     pub fn fit(&mut self, chunks: &mut dyn Iterator<Item = Result<Received>>) -> Result<u64> {
         let moments = self.moments(chunks)?;
         let found = discriminant(&moments, &self.known(0));
@@ -110,8 +110,8 @@ impl ProviderHalf {
         Ok(moments.rows() as u64)
     }
 
-    /// Learns by gradients: in each epoch from that epoch's releases, of which `received` returns
-    /// all. Returns the number of releases of the last epoch.
+    /// Learns by gradients: each epoch uses that epoch's releases, all of which `received` returns.
+    /// Returns the number of releases in the last epoch.
     pub fn learn_by_gradients(
         mut self,
         plan: &Plan,
@@ -138,6 +138,10 @@ impl ProviderHalf {
                 let number = epoch as u64 * per_epoch + step;
                 let chosen = order.step(number);
                 let rate = learning_rate(training, number, per_epoch);
+                let divisor = chosen.len() as f64;
+                let settings =
+                    StepSettings { number, noise_multiplier: 0.0, divisor, learning_rate: rate };
+                let step = learner.begin_step(settings)?;
                 let mut sum = learner.empty_sum();
                 for piece in chosen.chunks(256) {
                     let (packed, rows) = self.packed(piece, &numbers, &classes);
@@ -149,16 +153,14 @@ impl ProviderHalf {
                     let model = &learner.model;
                     model.train_above(&packed, rows, Weighting::SumOfUnits, &options, &mut sum)?;
                 }
-                let divisor = chosen.len() as f64;
-                let step = Step { number, noise_multiplier: 0.0, divisor, learning_rate: rate };
-                learner.update(sum, &step)?;
+                learner.release(sum, step, Cost::PostProcessing)?;
             }
         }
         self.model = learner.model;
         Ok((self, count))
     }
 
-    /// Sets which parameters learn: those above the noise that the plan names.
+    /// Sets which parameters are trainable: those above the noise that the plan selects.
     fn make_trainable(&mut self, plan: &Plan) -> Result<()> {
         let Method::Local(local) = &plan.method else { return Ok(()) };
         self.model.apply_tuning(&plan.model.tuning, 0)?;
@@ -186,7 +188,8 @@ impl ProviderHalf {
         Ok(())
     }
 
-    /// Some releases as a batch: tokens, which the provider does not have, are placeholders.
+    /// Packs some releases into a batch. The provider does not have the tokens, so they are
+    /// placeholders.
     fn packed(&self, piece: &[usize], numbers: &[f32], classes: &[u32]) -> (Batch, Host) {
         let width = self.width();
         let of = |(unit, &i): (usize, &usize)| Example {
@@ -202,7 +205,7 @@ impl ProviderHalf {
         (Batch::pack(&examples), rows)
     }
 
-    /// The logits of releases, one row of classes after another.
+    /// The logits of releases, one row of class logits per release.
     pub fn logits(&self, numbers: Vec<f32>) -> Result<Vec<Vec<f32>>> {
         let released = Host::from_vec(numbers.len() / self.columns, self.columns, numbers);
         let logits = self.model.logits_of_released(released)?;
@@ -211,7 +214,7 @@ impl ProviderHalf {
         Ok(values.chunks_exact(classes.max(1)).map(<[f32]>::to_vec).collect())
     }
 
-    /// Metrics on texts without noise, which only a public file has.
+    /// Metrics on texts without noise, which are only available for a public file.
     pub fn evaluate(&self, examples: &[Example]) -> Result<Metrics> {
         let head = &self.model.network.head;
         let mut meter = Meter::new(head.task_head, head.out.outputs);
@@ -225,7 +228,7 @@ impl ProviderHalf {
         &self.model
     }
 
-    /// Saves the trained model; `origin` is the folder whose tokenizer is copied.
+    /// Saves the trained model; the tokenizer is copied from the folder `origin`.
     pub fn save(&self, folder: &Path, origin: &Path) -> Result<()> {
         if let Some(name) = self.model.parameters.not_finite().map_err(crate::model::Error::from)? {
             return Err(Error::NotFinite(name.to_owned()));
@@ -238,7 +241,7 @@ impl ProviderHalf {
         Ok(save(&self.model, folder, Some(origin))?)
     }
 
-    /// Whether a learner fits in closed form.
+    /// Whether a learner is fitted in closed form.
     pub fn is_closed_form(learn: LearnerKind) -> bool {
         learn == LearnerKind::Discriminant
     }

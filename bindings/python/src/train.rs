@@ -1,0 +1,340 @@
+//! `train` and `resume`.
+
+use crate::errors::{naming_rows, raised, user_error};
+use crate::events;
+use crate::process::Turn;
+use crate::rows::Rows;
+use crate::values::{to_json, to_toml};
+use clap::Parser;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use undertone::collective::Ranks;
+use undertone::data::read::MemoryFile;
+use undertone::tensor::Device;
+use undertone::train::{Error, Start, TrainingEvent, train_until};
+use undertone::{Plan, task_of};
+use undertone_cli::{draw, source};
+use undertone_run::{RunPaths, WrittenRun};
+use undertone_terminal::device::DeviceArguments;
+
+/// The device of an argument, parsed as on the command line.
+#[derive(Parser)]
+struct DeviceOnly {
+    #[command(flatten)]
+    device: DeviceArguments,
+}
+
+/// The arguments of a device and a precision.
+pub fn device_of(device: &str, precision: Option<&str>) -> PyResult<DeviceArguments> {
+    let mut words = vec!["undertone", "--device", device];
+    words.extend(precision.iter().flat_map(|precision| ["--precision", precision]));
+    DeviceOnly::try_parse_from(words).map(|parsed| parsed.device).map_err(|e| misread(&e))
+}
+
+/// An error of the argument parser as one sentence.
+pub fn misread(error: &clap::Error) -> PyErr {
+    let text = error.to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let sentence = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    user_error(sentence.trim_start_matches("error: "))
+}
+
+/// The run that some keys of the run file describe.
+fn written(keys: &Bound<'_, PyDict>) -> PyResult<WrittenRun> {
+    let mut changes = Vec::new();
+    for (key, value) in keys.iter() {
+        let key: String = key.extract()?;
+        let value = to_json(&value).map_err(|e| e.named(&key))?;
+        let Some(text) = to_toml(&value) else {
+            return Err(user_error(format!("{key} has no value; leave it out")));
+        };
+        changes.push(format!("{key}={text}"));
+    }
+    WrittenRun::parse("", &changes).map_err(raised)
+}
+
+/// The columns that a run reads from its training data, those of the author included.
+pub fn columns_of(data: &undertone_run::DataSection) -> Vec<String> {
+    let task = task_of(data);
+    let mut columns: Vec<String> = task.columns().into_iter().map(str::to_owned).collect();
+    columns.extend(data.author.clone());
+    columns
+}
+
+/// The columns that a run with these keys needs, and whether its labels are read from them.
+#[pyfunction]
+pub fn needed_columns(keys: &Bound<'_, PyDict>) -> PyResult<Vec<String>> {
+    Ok(columns_of(written(keys)?.data()))
+}
+
+/// Rows in memory that stand for the files of a run.
+struct InMemory {
+    train: Option<MemoryFile>,
+    validation: Option<MemoryFile>,
+}
+
+impl InMemory {
+    /// Puts rows under the paths by which the run's plan names them.
+    fn new(train: Option<(&Rows, PathBuf)>, validation: Option<(&Rows, PathBuf)>) -> Self {
+        let put = |(rows, path): (&Rows, PathBuf)| rows.at(path);
+        Self { train: train.map(put), validation: validation.map(put) }
+    }
+
+    /// Saves the rows with the run, so that it can be resumed and audited without this process.
+    fn keep(&self, paths: &RunPaths) -> undertone_run::Result<()> {
+        for file in [&self.train, &self.validation].into_iter().flatten() {
+            if !file.path().exists() {
+                paths.keep_rows(file.path(), file.rows())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names for messages, in place of paths that do not exist.
+    fn names(&self) -> Vec<(String, &'static str)> {
+        let name = |file: &Option<MemoryFile>, name| {
+            file.as_ref().map(|file| (file.path().display().to_string(), name))
+        };
+        [name(&self.train, "data"), name(&self.validation, "validation")]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+/// Trains a new run in the folder `out`, and returns the folder.
+#[pyfunction]
+#[pyo3(signature = (keys, out, train, validation, device, precision, callback))]
+#[allow(clippy::too_many_arguments)]
+pub fn train<'py>(
+    py: Python<'py>,
+    keys: &Bound<'py, PyDict>,
+    out: Option<PathBuf>,
+    train: Option<&Rows>,
+    validation: Option<&Rows>,
+    device: &str,
+    precision: Option<&str>,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<PathBuf> {
+    let turn = Turn::take()?;
+    let out = out.unwrap_or_else(|| source::new_folder(None));
+    let paths = RunPaths::new(&out);
+    let keys = keys.copy()?;
+    for (key, path, rows) in [
+        ("data.train", paths.training_rows(), train),
+        ("data.validation", paths.validation_rows(), validation),
+    ] {
+        if rows.is_some() {
+            keys.set_item(key, path)?;
+        }
+    }
+    let rows = InMemory::new(
+        train.map(|rows| (rows, paths.training_rows())),
+        validation.map(|rows| (rows, paths.validation_rows())),
+    );
+    let trained = (|| {
+        let written = written(&keys)?;
+        let arguments = device_of(device, precision)?;
+        let device = arguments.device().map_err(raised)?;
+        let resolved = py.detach(|| Plan::resolve(&written, &device)).map_err(raised)?;
+        let mut plan = resolved.plan;
+        if let Some(precision) = arguments.precision() {
+            plan.compute.precision = Some(precision);
+        }
+        if let Some(callback) = &callback {
+            let chosen = resolved.chosen.iter().map(|key| source::choice(*key, &plan));
+            let chosen: Vec<String> = chosen.collect();
+            events::call(py, callback, &json!({ "event": "plan", "chosen": chosen }))?;
+        }
+        let traces = Traces::before(&out);
+        let run = Training { plan, out: &out, resume: false, device, rows: &rows };
+        run.start(py, callback.as_ref()).inspect_err(|_| traces.remove())
+    })();
+    drop(turn);
+    trained.map_err(|error: PyErr| naming_rows(py, error, &rows.names()))?;
+    Ok(out)
+}
+
+/// Resumes the run in the folder `out`.
+#[pyfunction]
+#[pyo3(signature = (out, train, validation, device, precision, callback))]
+pub fn resume(
+    py: Python,
+    out: PathBuf,
+    train: Option<&Rows>,
+    validation: Option<&Rows>,
+    device: &str,
+    precision: Option<&str>,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<()> {
+    let turn = Turn::take()?;
+    let paths = RunPaths::new(&out);
+    if !paths.plan().exists() {
+        return Err(user_error(format!(
+            "{} holds no run that has begun; start one with undertone.train",
+            out.display()
+        )));
+    }
+    let mut plan = Plan::read(&paths.plan(), &[]).map_err(raised)?;
+    let rows = InMemory::new(
+        own_rows(train, Some(&plan.data.train), &paths.training_rows(), "data")?,
+        own_rows(
+            validation,
+            plan.data.validation.as_ref(),
+            &paths.validation_rows(),
+            "validation",
+        )?,
+    );
+    let arguments = device_of(device, precision)?;
+    if let Some(precision) = arguments.precision() {
+        plan.compute.precision = Some(precision);
+    }
+    let device = arguments.device().map_err(raised)?;
+    let run = Training { plan, out: &out, resume: true, device, rows: &rows };
+    let trained = run.start(py, callback.as_ref());
+    drop(turn);
+    trained.map_err(|error| naming_rows(py, error, &rows.names()))
+}
+
+/// Rows given to resume a run, under the path in its plan, which must be that of rows in memory.
+fn own_rows<'a>(
+    rows: Option<&'a Rows>,
+    planned: Option<&PathBuf>,
+    own: &Path,
+    name: &str,
+) -> PyResult<Option<(&'a Rows, PathBuf)>> {
+    let Some(rows) = rows else { return Ok(None) };
+    let is_own = |path: &&PathBuf| path.file_name() == own.file_name() && in_folder_of(path, own);
+    match planned.filter(is_own) {
+        Some(path) => Ok(Some((rows, path.clone()))),
+        None => Err(user_error(format!(
+            "the run reads its {name} from a file; resume it without {name}="
+        ))),
+    }
+}
+
+/// Whether both paths are in folders of the same name.
+fn in_folder_of(path: &Path, other: &Path) -> bool {
+    let folder = |path: &Path| path.parent().and_then(Path::file_name).map(ToOwned::to_owned);
+    folder(path) == folder(other)
+}
+
+/// A run about to start.
+struct Training<'a> {
+    plan: Plan,
+    out: &'a Path,
+    resume: bool,
+    device: Device,
+    rows: &'a InMemory,
+}
+
+/// How often Python's signals are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+impl Training<'_> {
+    /// Trains without the interpreter's lock, which is taken for callbacks and signals.
+    fn start(self, py: Python, callback: Option<&Py<PyAny>>) -> PyResult<()> {
+        let Self { plan, out, resume, device, rows } = self;
+        let paths = RunPaths::new(out);
+        let stop = AtomicBool::new(false);
+        // What a callback or a signal raised: it ends the run after the step in progress.
+        let mut interruption: Option<PyErr> = None;
+        let mut not_kept = None;
+        let mut looked = Instant::now();
+        let mut on_event = |event: TrainingEvent| {
+            if matches!(event, TrainingEvent::Ready { .. })
+                && let Err(error) = rows.keep(&paths)
+            {
+                not_kept = Some(error);
+                stop.store(true, Ordering::SeqCst);
+            }
+            if interruption.is_some() || (callback.is_none() && looked.elapsed() < LOOK_EVERY) {
+                return;
+            }
+            looked = Instant::now();
+            let seen = Python::attach(|py| {
+                py.check_signals()?;
+                callback
+                    .map_or(Ok(()), |callback| events::call(py, callback, &events::value(&event)))
+            });
+            if let Err(error) = seen {
+                interruption = Some(error);
+                stop.store(true, Ordering::SeqCst);
+            }
+        };
+        let ranks = Ranks::alone();
+        let trained = py.detach(|| {
+            let start = Start { plan, out, resume, device, data: None, ranks, tape: None };
+            let summary = train_until(&stop, start, &mut on_event)?;
+            draw(&summary, out)?;
+            Ok::<_, undertone_cli::failure::Failure>(())
+        });
+        if let Some(error) = not_kept {
+            return Err(raised(error));
+        }
+        match (trained, interruption) {
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some(error)) => Err(error),
+            (
+                Err(undertone_cli::failure::Failure::Train(Error::Stopped { step, steps })),
+                error,
+            ) => Err(self::stopped(py, error, out, step, steps)),
+            (Err(failure), _) => Err(raised(failure)),
+        }
+    }
+}
+
+/// The exception of a run that was stopped: Ctrl-C says how to resume, a callback's own exception
+/// is raised as it is.
+fn stopped(py: Python, error: Option<PyErr>, out: &Path, step: u64, steps: u64) -> PyErr {
+    match error {
+        Some(error) if !error.is_instance_of::<PyKeyboardInterrupt>(py) => error,
+        _ => PyKeyboardInterrupt::new_err(format!(
+            "stopped after step {step} of {steps}; resume with undertone.resume({:?})",
+            out.display().to_string()
+        )),
+    }
+}
+
+/// What a run that does not start must not leave behind.
+struct Traces {
+    /// The run folder, if nothing was there.
+    folder: Option<PathBuf>,
+    /// Folders above it that did not exist, the deepest first.
+    parents: Vec<PathBuf>,
+    was_there: bool,
+}
+
+impl Traces {
+    fn before(out: &Path) -> Self {
+        let is_empty = std::fs::read_dir(out).map_or(true, |mut inside| inside.next().is_none());
+        let parents = out
+            .ancestors()
+            .skip(1)
+            .take_while(|parent| !parent.as_os_str().is_empty() && !parent.exists());
+        Self {
+            folder: is_empty.then(|| out.to_owned()),
+            parents: parents.map(Path::to_owned).collect(),
+            was_there: out.exists(),
+        }
+    }
+
+    /// Removes a run that has released nothing. What cannot be removed stays.
+    fn remove(&self) {
+        let Some(folder) = &self.folder else { return };
+        let paths = RunPaths::new(folder);
+        if paths.ledger().exists() || paths.checkpoint().exists() || paths.metrics().exists() {
+            return;
+        }
+        let _ = paths.remove_run();
+        match self.was_there {
+            true => drop(std::fs::create_dir_all(folder)),
+            false => self.parents.iter().for_each(|parent| drop(std::fs::remove_dir(parent))),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What `init` proposes and warns of.
+
+use crate::bench::*;
+use std::fs;
+use std::process::{Command, Output};
+
+fn init(bench: &Bench, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+    command.current_dir(bench.folder.path()).arg("init").args(arguments);
+    command.args(["--device", "cpu"]).stdin(std::process::Stdio::null()).output().unwrap()
+}
+
+/// What it prints on standard output and standard error.
+fn said(bench: &Bench, arguments: &[&str]) -> (String, String) {
+    let output = init(bench, arguments);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+const NEW: [&str; 5] = ["--model", "./model", "--out", "new.toml", "--force"];
+
+fn file(bench: &Bench) -> String {
+    String::from_utf8(bench.bytes("new.toml")).unwrap()
+}
+
+#[test]
+fn a_title_and_a_text_are_a_pair() {
+    let bench = Bench::classifier();
+    let rows: String =
+        (0..40).map(|i| format!("the cat,sat on the sun,{}\n", ["bad", "good"][i % 2])).collect();
+    fs::write(bench.path("news.csv"), format!("title,text,topic\n{rows}")).unwrap();
+    let (told, _) =
+        said(&bench, &[&["news.csv", "--labels", "bad,neutral,good"], &NEW[..]].concat());
+    assert!(told.contains("topic from title and text"), "{told}");
+    assert!(file(&bench).contains("text = [\"title\", \"text\"]"), "{}", file(&bench));
+    let text = ["news.csv", "--text", "text", "--labels", "bad,neutral,good", "--no-timing"];
+    let (told, _) = said(&bench, &[&text, &NEW[..]].concat());
+    assert!(told.contains("topic from text") && told.contains("not measured"), "{told}");
+}
+
+#[test]
+fn columns_within_objects_are_listed_and_an_author_is_suggested() {
+    let bench = Bench::classifier();
+    let rows: String = (0..40)
+        .map(|i| {
+            let label = ["bad", "good"][i % 2];
+            format!(
+                "{{\"headers\": {{\"From\": \"p{}\", \"To\": \"q\"}}, \"body\": \"the cat sat\", \
+                 \"label\": \"{label}\"}}\n",
+                i % 10
+            )
+        })
+        .collect();
+    fs::write(bench.path("mail.jsonl"), rows).unwrap();
+    let mail = ["mail.jsonl", "--labels", "bad,neutral,good", "--no-timing"];
+    let (told, _) = said(&bench, &[&mail, &NEW[..]].concat());
+    for part in ["headers.From, headers.To", "unit", "one row; headers.From may say whose it is"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(told.contains("--author headers.From") && told.contains("40 units"), "{told}");
+    let author = ["--author", "headers.From"];
+    let (told, _) = said(&bench, &[&mail, &author[..], &NEW].concat());
+    assert!(told.contains("10 units") && told.contains("all rows of one headers.From"), "{told}");
+    assert!(file(&bench).contains("author = \"headers.From\""));
+}
+
+#[test]
+fn one_label_in_all_rows_is_a_warning() {
+    let bench = Bench::classifier();
+    fs::write(bench.path("same.csv"), format!("text,label\n{}", "the cat,ham\n".repeat(40)))
+        .unwrap();
+    let same = ["same.csv", "--labels", "ham,spam,eggs", "--no-timing"];
+    let (told, warned) = said(&bench, &[&same, &NEW[..]].concat());
+    assert!(
+        warned.contains("warning: column \"label\" has the same value in every row"),
+        "{warned}"
+    );
+    assert!(!warned.contains("ham") && !told.contains("same value"), "{told}{warned}");
+    let (_, warned) = said(&bench, &[&["rows.tsv", "--no-timing"], &NEW[..]].concat());
+    assert!(!warned.contains("same value"), "{warned}");
+}
+
+#[test]
+fn time_is_that_of_a_typical_text() {
+    let bench = Bench::classifier();
+    let rows = ["rows.tsv", "--no-author"];
+    let (told, _) = said(&bench, &[&rows, &NEW[..]].concat());
+    assert!(told.contains("tokens per text (assumed; --typical-tokens"), "{told}");
+    assert!(told.contains("one row; who may say whose it is: use --author who"), "{told}");
+    let (told, _) = said(&bench, &[&rows, &NEW[..], &["--typical-tokens", "7"]].concat());
+    assert!(told.contains("with 7 tokens per text (as given)"), "{told}");
+    let (told, _) = said(&bench, &[&rows, &NEW[..], &["--sample", "rows.tsv"]].concat());
+    assert!(told.contains("tokens per text (the mean of rows.tsv)"), "{told}");
+}
+
+#[test]
+fn a_missing_file_is_the_first_mistake() {
+    let sentences = Sentences::start();
+    let bench = Bench::classifier();
+    assert!(bench.path("run.toml").exists());
+    refused(&init(&bench, &["nothing.csv"]), "nothing.csv does not exist");
+    refused(&init(&bench, &["rows.tsv"]), "run.toml exists");
+    refused(&init(&bench, &[&["rows.tsv", "--sample", "no.csv"], &NEW[..]].concat()), "no.csv");
+    sentences.assert("init");
+}

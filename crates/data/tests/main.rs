@@ -1,0 +1,12 @@
+//! The integration tests, in one program: linking takes longer than most of them.
+
+#[path = "../src/fixture.rs"]
+mod fixture;
+mod parquet_files;
+
+mod csv;
+mod dataset;
+mod files;
+mod formats;
+mod mutation;
+mod sampler;

@@ -1,0 +1,109 @@
+//! The keys of the run file, read off the types that define them.
+
+use super::spelling::{self, suggestion};
+use super::{
+    AdaclipSection, AnadpSection, ComputeSection, DataSection, LocalSection, LoraSettings,
+    ModelSection, MvgSection, PrivacySection, RapFtSection, TrainingSection,
+};
+use serde::de::{DeserializeOwned, Deserializer, Error, Visitor, value};
+
+/// The path of the run-file key that a word on the command line means, such as
+/// `training.weight_decay` for `weight-decay`; `None` if there is none or there are several.
+pub fn key_named(word: &str) -> Option<String> {
+    let word = spelling::path(&word.replace('-', "_"));
+    let keys = all();
+    let mut same = keys.iter().filter(|(_, key)| *key == word);
+    if let (Some((section, key)), None) = (same.next(), same.next()) {
+        return Some(format!("{section}.{key}"));
+    }
+    // Names that other tools use, and slips.
+    let common: Vec<&str> =
+        keys.iter().filter(|(section, _)| COMMON.contains(section)).map(|(_, key)| *key).collect();
+    let meant = suggestion(&word, &common)?;
+    let (section, key) =
+        keys.iter().find(|(section, key)| COMMON.contains(section) && *key == meant)?;
+    Some(format!("{section}.{key}"))
+}
+
+/// Sections in which a word may be a slip of the pen.
+const COMMON: [&str; 4] = ["training", "data", "privacy", "compute"];
+
+/// All keys, each with its section.
+fn all() -> Vec<(&'static str, &'static str)> {
+    let sections: [(&str, &[&str]); 11] = [
+        ("model", fields::<ModelSection>()),
+        ("model.tuning.lora", fields::<LoraSettings>()),
+        ("data", fields::<DataSection>()),
+        ("training", fields::<TrainingSection>()),
+        ("privacy", fields::<PrivacySection>()),
+        ("privacy.adaclip", fields::<AdaclipSection>()),
+        ("privacy.anadp", fields::<AnadpSection>()),
+        ("privacy.rap_ft", fields::<RapFtSection>()),
+        ("privacy.local", fields::<LocalSection>()),
+        ("privacy.mvg", fields::<MvgSection>()),
+        ("compute", fields::<ComputeSection>()),
+    ];
+    let of = |(section, keys): (&'static str, &'static [&'static str])| {
+        keys.iter().map(move |key| (section, *key))
+    };
+    sections.into_iter().flat_map(of).collect()
+}
+
+/// The names of a struct's fields.
+fn fields<T: DeserializeOwned>() -> &'static [&'static str] {
+    let mut found: &'static [&'static str] = &[];
+    let _ = T::deserialize(Fields(&mut found));
+    found
+}
+
+/// Deserializes nothing: keeps the fields that a struct asks for.
+struct Fields<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Fields<'_> {
+    type Error = value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, value::Error> {
+        Err(value::Error::custom("only structs have fields"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, value::Error> {
+        *self.0 = fields;
+        Err(value::Error::custom("nothing to read"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_means_a_key() {
+        for (word, key) in [
+            ("weight-decay", Some("training.weight_decay")),
+            ("optimizer", Some("training.optimiser")),
+            ("clip", Some("privacy.clip")),
+            ("max-grad-norm", Some("privacy.clip")),
+            ("num-train-epochs", Some("training.epochs")),
+            ("recompute", Some("compute.recompute")),
+            ("publish_labels", Some("data.publish_labels")),
+            ("quantize", Some("model.quantise")),
+            ("width", Some("privacy.mvg.width")),
+            ("colour", None),
+        ] {
+            assert_eq!(key_named(word).as_deref(), key, "{word}");
+        }
+        // A key that two sections have is not clear.
+        assert_eq!(key_named("alpha"), None);
+        assert!(all().len() > 80, "{}", all().len());
+    }
+}

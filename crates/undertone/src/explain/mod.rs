@@ -1,5 +1,0 @@
-//! Explanations of a model's output: relevance of its parameters, contributions of its input
-//! tokens.
-
-pub mod contribution;
-pub mod relevance;
