@@ -1,10 +1,10 @@
 //! `undertone train --dry-run`: describes a run without releasing or writing anything.
 
 use crate::before_training::Siblings;
+use crate::display::Display;
 use crate::failure::Outcome;
 use crate::output::{self, Output};
 use crate::source::{RUNS, choice};
-use crate::train::Display;
 use crate::typical::{Typical, TypicalArguments};
 use serde_json::json;
 use std::path::Path;

@@ -8,6 +8,7 @@ mod bench;
 mod budget;
 pub mod demo;
 mod device;
+mod display;
 mod dry_run;
 pub mod failure;
 mod init;

@@ -44,6 +44,12 @@ pub fn small(number: f64) -> String {
     format!("{number:e}")
 }
 
+/// A number with at most three decimals, for axis labels.
+pub fn short(number: f64) -> String {
+    let text = format!("{number:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// δ with three significant digits, rounded up.
 pub fn small_up(number: f64) -> String {
     format!("{:.2e}", number * (1.0 + 5e-3))

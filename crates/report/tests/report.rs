@@ -5,19 +5,29 @@ use crate::snapshot::assert_snapshot;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::ledger::{Ledger, RunBinding, Terms};
 use undertone_accounting::{Adjacency, Event, Mode, Part, Threat, Unit, rounded_up};
 use undertone_report::{Options, Run, report};
-use undertone_run::{FORMAT_VERSION, Resolved, RunFile};
+use undertone_run::{FORMAT_VERSION, Resolved, RunFile, RunPaths};
 
 const STEP: Event = Event::PoissonGaussian { noise_multiplier: 0.9, sampling_rate: 0.02 };
 const DELTA: f64 = 1e-5;
 
-/// Writes the ledger of forty steps; its terms and the guarantee.
+/// Writes the ledger of forty steps.
 fn ledger(folder: &Path, mode: Mode) -> Ledger {
+    let run = RunBinding {
+        plan: RunPaths::new(folder).plan_hash().unwrap(),
+        units: 5000,
+        sampling_rate: Some(0.02),
+        steps: 40,
+        noise_multipliers: vec![0.9, 0.9],
+        delta: DELTA,
+        entries: 40,
+        device: String::new(),
+    };
     let terms = Terms {
         id: String::new(),
-        run: None,
+        run: Some(run),
         unit: Unit::Example,
         adjacency: Adjacency::AddRemove,
         threat: Threat::Central,
@@ -44,16 +54,15 @@ fn folder(
     parent: &Path,
     name: &str,
     mode: Option<Mode>,
-    change: impl FnOnce(&mut Value),
+    change: impl Fn(&mut Value),
 ) -> PathBuf {
     let folder = parent.join(name);
     fs::create_dir_all(&folder).unwrap();
-    let ledger = mode.map(|mode| ledger(&folder, mode));
     let private = mode == Some(Mode::Proved);
     let mut summary = json!({
         "format": FORMAT_VERSION,
         "private": private,
-        "guarantee": ledger.as_ref().map(|ledger| ledger.guarantee(DELTA).unwrap()),
+        "guarantee": null,
         "metrics": { "validation": measures(0.75) },
         "selection": "dev.tsv was used to report, not to choose",
         "throughput": { "examples_per_second": 123.4, "seconds": 56.0 },
@@ -67,7 +76,6 @@ fn folder(
             "units": 5000, "steps_per_epoch": 20, "sampling_rate": 0.02,
             "noise_multipliers": [0.9, 0.9]
         },
-        "ledger_hash": ledger.as_ref().map(|ledger| ledger.hash().to_owned()),
         "something_new": { "that": "nobody knows yet" },
         "plan": {
             "model": {
@@ -96,11 +104,19 @@ fn folder(
     if !private {
         summary["not_private_because"] = json!("the method is \"none\": no noise was added");
     }
+    // The ledger names the plan, and the summary has the ledger's guarantee and hash.
+    let mut planned = summary.clone();
+    change(&mut planned);
+    let plan: RunFile = serde_json::from_value(planned["plan"].clone()).unwrap();
+    let resolved: Resolved = serde_json::from_value(planned["resolved"].clone()).unwrap();
+    plan.write_plan(&folder.join("plan.toml"), &resolved).unwrap();
+    if let Some(mode) = mode {
+        let ledger = ledger(&folder, mode);
+        summary["guarantee"] = json!(ledger.guarantee(DELTA).unwrap());
+        summary["ledger_hash"] = json!(ledger.hash());
+    }
     change(&mut summary);
     fs::write(folder.join("summary.json"), summary.to_string()).unwrap();
-    let plan: RunFile = serde_json::from_value(summary["plan"].clone()).unwrap();
-    let resolved: Resolved = serde_json::from_value(summary["resolved"].clone()).unwrap();
-    plan.write_plan(&folder.join("plan.toml"), &resolved).unwrap();
     let record = |step: u64| {
         let validation = step.is_multiple_of(20).then(|| measures(0.01 * step as f64));
         json!({

@@ -208,11 +208,7 @@ fn is_same(stated: &Guarantee, found: &Guarantee) -> bool {
 fn check_binding(path: &Path, ledger: &Ledger, summary: &Summary) -> Result<()> {
     let Summary { resolved, guarantee, .. } = summary;
     let Some(bound) = &ledger.terms().run else {
-        // Ledgers before format 3 do not identify their run.
-        if summary.format >= 3 {
-            return Err(Error::folder(path, "does not name the run that it belongs to"));
-        }
-        return Ok(());
+        return Err(Error::folder(path, "does not name the run that it belongs to"));
     };
     let RunBinding { units, sampling_rate, steps, noise_multipliers, delta, entries, .. } = bound;
     let same = *units == resolved.units as u64

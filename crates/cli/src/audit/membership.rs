@@ -6,10 +6,10 @@ use crate::arguments::{
     ConfidenceArgument, RunArgument, SeedArgument, TrialsArgument, none_or_up_to,
 };
 use crate::device::DeviceArguments;
+use crate::display::Display;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
 use crate::ranks::RankArguments;
-use crate::train::Display;
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

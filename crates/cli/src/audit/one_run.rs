@@ -4,11 +4,11 @@ use super::run_folder::{AuditedRun, losses};
 use crate::arguments::{ChangeArguments, ConfidenceArgument};
 use crate::before_training::Siblings;
 use crate::device::DeviceArguments;
+use crate::display::Display;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use crate::ranks::RankArguments;
 use crate::source;
-use crate::train::Display;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use undertone::Method;
@@ -147,51 +147,44 @@ impl OneRun {
         if output.json {
             output::json(&kept);
         } else {
-            let mut rows = vec![
-                (
-                    "guesses",
-                    format!(
-                        "{} of {} correct, {} canaries",
-                        found.right, found.guesses, found.canaries
-                    ),
+            self.print(&kept, delta, promised.map(|(upper, _)| upper));
+        }
+        violation(&kept, promised.map(|(upper, _)| upper)).map_or(Ok(()), Err)
+    }
+
+    fn print(&self, kept: &OneRunAudit, delta: f64, promised: Option<f64>) {
+        let found = &kept.found;
+        let mut rows = vec![
+            (
+                "guesses",
+                format!(
+                    "{} of {} correct, {} canaries",
+                    found.right, found.guesses, found.canaries
                 ),
-                (
-                    "ε at least",
-                    format!(
-                        "{:.4} at δ = {delta:e}, with {:.0} % confidence",
-                        found.epsilon_lower,
-                        self.intervals.percent()
-                    ),
+            ),
+            (
+                "ε at least",
+                format!(
+                    "{:.4} at δ = {delta:e}, with {:.0} % confidence",
+                    found.epsilon_lower,
+                    self.intervals.percent()
                 ),
-            ];
-            rows.push((
+            ),
+            (
                 "if Gaussian",
                 format!(
                     "{:.4}, if the trade-off curve of the training is that of a Gaussian mechanism",
                     found.epsilon_lower_if_gaussian
                 ),
-            ));
-            if let Some((upper, _)) = promised {
-                rows.push(("ε promised", format!("{upper:.4}")));
-                let held = if curve_is_refuted == Some(true) { "refuted" } else { "not refuted" };
-                rows.push(("its whole curve", held.to_owned()));
-            }
-            output::rows(&rows);
+            ),
+        ];
+        if let Some(upper) = promised {
+            rows.push(("ε promised", format!("{upper:.4}")));
+            let refuted = kept.promised_curve_is_refuted == Some(true);
+            let held = if refuted { "refuted" } else { "not refuted" };
+            rows.push(("its whole curve", held.to_owned()));
         }
-        match promised {
-            Some((upper, _)) if curve_is_refuted == Some(true) && found.epsilon_lower <= upper => {
-                Err(Failure::Violation(format!(
-                    "more guesses were right than the ledger's privacy curve allows, of which ε = \
-                     {upper:.4} is one point: the guarantee is violated"
-                )))
-            }
-            Some((upper, _)) if found.epsilon_lower > upper => Err(Failure::Violation(format!(
-                "the run guarantees ε = {upper:.4}, but the canaries show at least {:.4}: the \
-                 guarantee is violated",
-                found.epsilon_lower
-            ))),
-            _ => Ok(()),
-        }
+        output::rows(&rows);
     }
 
     /// Whether the guesses are too good for the ledger's privacy curve, which includes the printed
@@ -208,4 +201,22 @@ impl OneRun {
         let OneRunFound { canaries, guesses, right, confidence, .. } = *found;
         Ok(refuted(&Promises(&promises), canaries, guesses, right, 1.0 - confidence))
     }
+}
+
+/// The failure to report if the guesses contradict the promised ε or its privacy curve.
+fn violation(kept: &OneRunAudit, promised: Option<f64>) -> Option<Failure> {
+    let upper = promised?;
+    let shown = kept.found.epsilon_lower;
+    if shown > upper {
+        return Some(Failure::Violation(format!(
+            "the run guarantees ε = {upper:.4}, but the canaries show at least {shown:.4}: the \
+             guarantee is violated"
+        )));
+    }
+    (kept.promised_curve_is_refuted == Some(true)).then(|| {
+        Failure::Violation(format!(
+            "more guesses were right than the ledger's privacy curve allows, of which ε = \
+             {upper:.4} is one point: the guarantee is violated"
+        ))
+    })
 }

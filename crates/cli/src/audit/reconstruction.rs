@@ -11,13 +11,14 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
 use crate::ranks::RankArguments;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use undertone::audit::reconstruction::{
     Candidates, Masked, Ranked, ReconstructionOfKind, attack, judge_both,
 };
 use undertone::audit::spans::{EntityKind, Finder};
 use undertone::audit::texts::{Sampling, Writer};
 use undertone::collective::Ranks;
+use undertone_run::audit::Trial;
 
 /// Reconstruct PII: mask it in training texts and let the model fill it in
 ///
@@ -77,24 +78,7 @@ impl Reconstruction {
     fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
         let run = AuditedRun::open(&self.target.run)?.on(ranks);
         language_model(&run, "reconstruction")?;
-        let list = match &self.candidates {
-            Some(file) => {
-                let text = undertone_run::read_settings(file).map_err(|e| {
-                    Failure::arguments(format!("{} cannot be read: {e}", file.display()))
-                })?;
-                Some(
-                    text.lines()
-                        .map(str::trim)
-                        .filter(|l| !l.is_empty())
-                        .map(str::to_owned)
-                        .collect::<Vec<_>>(),
-                )
-            }
-            None => None,
-        };
-        if list.as_ref().is_some_and(Vec::is_empty) {
-            return Err(Failure::arguments("the --candidates file is empty"));
-        }
+        let list = self.candidates.as_deref().map(read_candidates).transpose()?;
         let (training, finder) = self.finder.read(&run)?;
         let trials = self.trials.each(self.asked.random, |random| {
             let asked = ReconstructionArguments { random, ..self.asked };
@@ -121,10 +105,14 @@ impl Reconstruction {
             audit.reconstruction = found.clone();
             audit.trials.reconstruction = kept(&trials);
         })?;
-        if output.json {
-            json(&trials);
-            return Ok(());
+        match output.json {
+            true => json(&trials),
+            false => self.print(&found, &trials),
         }
+        Ok(())
+    }
+
+    fn print(&self, found: &[ReconstructionOfKind], trials: &[Trial<ReconstructionOfKind>]) {
         let top = format!("top-{}", self.asked.top);
         let rows: Vec<Vec<String>> = found
             .iter()
@@ -172,7 +160,7 @@ impl Reconstruction {
                 "{}: mean top-1 accuracy, not known before, {} over {} trials; the table shows the \
                  first.",
                 of.kind.plural(),
-                mean_of(&trials, i, &accuracy),
+                mean_of(trials, i, &accuracy),
                 trials.len()
             ));
         }
@@ -181,7 +169,18 @@ impl Reconstruction {
              model fills in correctly.",
             self.asked.intervals.percent()
         ));
-        Ok(())
+    }
+}
+
+/// The candidates of a file, one per line.
+fn read_candidates(file: &Path) -> Outcome<Vec<String>> {
+    let text = undertone_run::read_settings(file)
+        .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", file.display())))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let candidates: Vec<String> = lines.map(str::to_owned).collect();
+    match candidates.is_empty() {
+        true => Err(Failure::arguments("the --candidates file is empty")),
+        false => Ok(candidates),
     }
 }
 

@@ -7,10 +7,10 @@ mod files;
 mod model;
 mod tell;
 
+use crate::display::Display;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, line};
 use crate::report::{self, Format};
-use crate::train::Display;
 use attack::Attacked;
 use clap::Args;
 use corpus::Patient;

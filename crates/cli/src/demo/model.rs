@@ -6,8 +6,8 @@
 
 use super::corpus::{Writer, vocabulary};
 use super::write;
+use crate::display::Display;
 use crate::failure::{Failure, Outcome};
-use crate::train::Display;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use undertone::collective::Ranks;

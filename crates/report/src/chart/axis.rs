@@ -8,21 +8,27 @@ pub struct Axis {
     pub from: f64,
     pub to: f64,
     logarithmic: bool,
-    /// Format of tick labels.
-    pub format: fn(f64) -> String,
+    format: fn(f64) -> String,
+    /// Ticks with names in place of numbers, in order.
+    names: Vec<(f64, String)>,
 }
 
 impl Axis {
     /// A linear axis.
     pub fn linear(name: &str, from: f64, to: f64, format: fn(f64) -> String) -> Self {
         let to = if to > from { to } else { from + 1.0 };
-        Self { name: name.to_owned(), from, to, logarithmic: false, format }
+        Self { name: name.to_owned(), from, to, logarithmic: false, format, names: Vec::new() }
+    }
+
+    /// A linear axis whose ticks have names.
+    pub fn named(name: &str, from: f64, to: f64, names: Vec<(f64, String)>) -> Self {
+        Self { names, ..Self::linear(name, from, to, |x| x.to_string()) }
     }
 
     /// A logarithmic axis; both ends must be above 0.
     pub fn logarithmic(name: &str, from: f64, to: f64, format: fn(f64) -> String) -> Self {
         let to = if to > from { to } else { 10.0 * from };
-        Self { name: name.to_owned(), from, to, logarithmic: true, format }
+        Self { name: name.to_owned(), from, to, logarithmic: true, format, names: Vec::new() }
     }
 
     /// A linear axis that spans the numbers, with a margin at both ends.
@@ -51,8 +57,18 @@ impl Axis {
         (of(number) - of(self.from)) / (of(self.to) - of(self.from))
     }
 
-    /// About `about` round tick values within the range.
+    /// Label of a number: the name of the nearest named tick, or the number.
+    pub fn label(&self, number: f64) -> String {
+        let distance = |tick: &&(f64, String)| (tick.0 - number).abs();
+        let nearest = self.names.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        nearest.map_or_else(|| (self.format)(number), |(_, name)| name.clone())
+    }
+
+    /// The named ticks, or about `about` round tick values within the range.
     pub fn ticks(&self, about: usize) -> Vec<f64> {
+        if !self.names.is_empty() {
+            return self.names.iter().map(|tick| tick.0).collect();
+        }
         let inside = |x: &f64| (-1e-9..=1.0 + 1e-9).contains(&self.share(*x));
         let about = about.max(2) as f64;
         if !self.logarithmic {
@@ -100,6 +116,14 @@ mod tests {
         assert_eq!(Axis::logarithmic("x", 0.5, 9.0, plain).ticks(6), [0.5, 1.0, 2.0, 5.0]);
         let decades = Axis::logarithmic("x", 1e-12, 1.0, plain).ticks(5);
         assert_eq!(decades, [1e-12, 1e-9, 1e-6, 1e-3, 1.0]);
+    }
+
+    #[test]
+    fn named_ticks_replace_numbers() {
+        let names = vec![(0.0, "left".to_owned()), (1.0, "right".to_owned())];
+        let axis = Axis::named("x", -0.5, 1.5, names);
+        assert_eq!(axis.ticks(9), [0.0, 1.0]);
+        assert_eq!((axis.label(0.2), axis.label(0.9)), ("left".to_owned(), "right".to_owned()));
     }
 
     #[test]

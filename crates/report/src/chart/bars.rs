@@ -50,6 +50,7 @@ pub fn bars(title: &str, description: &str, legend: &[&str], groups: &[Group]) -
         title: title.to_owned(),
         description: description.to_owned(),
         legend: legend.iter().enumerate().map(name).collect(),
+        size: (720.0, height(BAR)),
         wide: draw((720.0, height(BAR)), 13.0, &label, |canvas| paint(canvas, groups, BAR))?,
         narrow: draw((350.0, height(2.0 * BAR)), 12.0, &label, |canvas| {
             paint(canvas, groups, 2.0 * BAR)

@@ -1,7 +1,7 @@
-//! SVG canvas whose colours come from the page's style sheet.
+//! SVG canvas whose colors come from the page's style sheet.
 //!
-//! plotters writes fixed colours and whole pixels. So everything is drawn at four times its
-//! displayed size, with a placeholder for each colour, and the placeholders are replaced by CSS
+//! plotters writes fixed colors and whole pixels. So everything is drawn at four times its
+//! displayed size, with a placeholder for each color, and the placeholders are replaced by CSS
 //! variables.
 
 use super::{Ink, SERIES};
@@ -37,9 +37,9 @@ pub enum Anchor {
     RightOf,
     /// Ends there.
     LeftOf,
-    /// Centred there.
+    /// Centered there.
     Over,
-    /// Centred below it.
+    /// Centered below it.
     Below,
 }
 
@@ -69,7 +69,7 @@ pub fn draw(
         height * SCALE,
         escape(description)
     );
-    svg.push_str(&recoloured(inside));
+    svg.push_str(&recolored(inside));
     for ((x, y), radius, title) in hovers {
         svg.push_str(&format!(
             "<circle cx=\"{:.0}\" cy=\"{:.0}\" r=\"{:.0}\" \
@@ -84,7 +84,7 @@ pub fn draw(
     Ok(svg)
 }
 
-/// Placeholder of a colour; no drawing uses any other colour.
+/// Placeholder of a color; no drawing uses any other color.
 fn code(ink: Ink, dashed: bool) -> RGBColor {
     let number = match ink {
         Ink::Text => 1,
@@ -95,10 +95,9 @@ fn code(ink: Ink, dashed: bool) -> RGBColor {
     RGBColor(number, u8::from(dashed), 0)
 }
 
-fn recoloured(svg: &str) -> String {
-    let inks = [Ink::Text, Ink::Faint, Ink::Paper].into_iter().chain((0..SERIES).map(Ink::Series));
+fn recolored(svg: &str) -> String {
     let mut svg = svg.to_owned();
-    for (ink, dashed) in inks.flat_map(|ink| [(ink, false), (ink, true)]) {
+    for (ink, dashed) in Ink::all().flat_map(|ink| [(ink, false), (ink, true)]) {
         let RGBColor(r, g, b) = code(ink, dashed);
         for property in ["fill", "stroke"] {
             let dash = if dashed { ";stroke-dasharray:22 18" } else { "" };
@@ -165,8 +164,8 @@ impl Canvas<'_> {
             Anchor::Over => (HPos::Center, VPos::Center),
             Anchor::Below => (HPos::Center, VPos::Top),
         };
-        let (size, colour) = ((self.font * FONT * SCALE).round() as i32, code(ink, false));
-        let style = ("sans-serif", size, &colour)
+        let (size, color) = ((self.font * FONT * SCALE).round() as i32, code(ink, false));
+        let style = ("sans-serif", size, &color)
             .into_text_style(&self.area)
             .pos(Pos::new(horizontal, vertical));
         self.area.draw(&Text::new(text.to_owned(), at(place), style)).map_err(failed)

@@ -34,6 +34,7 @@ pub fn heat_map(title: &str, description: &str, numbers: &[(String, f64)]) -> Re
             Mark::Squares,
             format!("from {:.2} (pale) to {:.2} (strong)", rows.least, rows.most),
         )],
+        size: (720.0, height),
         wide: draw((720.0, height), 12.0, &label, |canvas| rows.paint(canvas))?,
         narrow: draw((350.0, narrow), 12.0, &label, |canvas| rows.paint_narrow(canvas))?,
         table: Table::new(title, &["parameter", "number"], cells),

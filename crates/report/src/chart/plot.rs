@@ -70,12 +70,24 @@ const HOVERS: usize = 60;
 impl Plot {
     /// Renders the chart with its title, description and numbers.
     pub fn chart(&self, title: &str, description: &str, table: Table) -> Result<Chart> {
+        self.sized_chart((720.0, 380.0), title, description, table)
+    }
+
+    /// As [`Plot::chart`], with the size of the wide drawing.
+    pub fn sized_chart(
+        &self,
+        size: (f64, f64),
+        title: &str,
+        description: &str,
+        table: Table,
+    ) -> Result<Chart> {
         let legend = self.series.iter().map(|s| (s.ink, s.mark, s.name.clone())).collect();
         Ok(Chart {
             title: title.to_owned(),
             description: description.to_owned(),
             legend,
-            wide: draw((720.0, 380.0), 13.0, &format!("{title}. {description}"), |canvas| {
+            size,
+            wide: draw(size, 13.0, &format!("{title}. {description}"), |canvas| {
                 self.paint(canvas, (8, 6))
             })?,
             narrow: draw((350.0, 300.0), 12.0, &format!("{title}. {description}"), |canvas| {
@@ -87,7 +99,7 @@ impl Plot {
 
     fn paint(&self, canvas: &mut Canvas, (across, up): (usize, usize)) -> Result<()> {
         let (x_ticks, y_ticks) = (self.x.ticks(across), self.y.ticks(up));
-        let labels: Vec<String> = y_ticks.iter().map(|&y| (self.y.format)(y)).collect();
+        let labels: Vec<String> = y_ticks.iter().map(|&y| self.y.label(y)).collect();
         let left = 14.0 + labels.iter().map(|label| canvas.width_of(label)).fold(10.0, f64::max);
         let (right, top, bottom) = (canvas.width - 22.0, 34.0, canvas.height - 48.0);
         let place = |x: f64, y: f64| -> Place {
@@ -109,7 +121,7 @@ impl Plot {
                 1.0,
                 false,
             )?;
-            canvas.text(&(self.x.format)(x), (across, bottom + 8.0), Anchor::Below, Ink::Text)?;
+            canvas.text(&self.x.label(x), (across, bottom + 8.0), Anchor::Below, Ink::Text)?;
         }
         canvas.text(
             &self.x.name,
@@ -164,7 +176,7 @@ impl Plot {
             series.points.iter().enumerate().filter(|(i, p)| i % every == 0 && seen(p))
         {
             let name = series.names.get(i).unwrap_or(&series.name);
-            let (x, y) = ((self.x.format)(point.0), (self.y.format)(point.1));
+            let (x, y) = (self.x.label(point.0), self.y.label(point.1));
             canvas.hover(
                 place(point.0, point.1),
                 7.0,

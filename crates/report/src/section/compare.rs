@@ -2,12 +2,12 @@
 
 use super::learning::capital;
 use super::method_name;
-use super::spending::short;
 use crate::chart::{Axis, Chart, Mark, Plot, Series};
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
 use crate::words;
+use crate::words::short;
 use std::collections::BTreeMap;
 use std::path::Path;
 use undertone_accounting::rounded_up;

@@ -1,11 +1,11 @@
 //! The privacy curve δ(ε), and the trade-off curve that bounds any membership inference attack.
 
-use super::spending::short;
 use crate::chart::{Axis, Chart, Ink, Mark, Plot, Series};
 use crate::document::{Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
 use crate::words;
+use crate::words::short;
 use undertone_accounting::{
     Accountant, Adjacency, Composition, Guarantee, curve, epsilon, trade_off,
 };

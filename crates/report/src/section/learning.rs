@@ -1,11 +1,11 @@
 //! Evaluation of the model on the validation file, and learning curves.
 
-use super::spending::short;
 use crate::chart::{Axis, Chart, Mark, Plot, Series};
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
 use crate::words;
+use crate::words::short;
 use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics, Record};
 
 pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {

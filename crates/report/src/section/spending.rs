@@ -5,7 +5,7 @@ use crate::document::{Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
 use crate::settings::words_of;
-use crate::words;
+use crate::words::{self, short};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::rounded_up;
 use undertone_run::{NoiseCorrelation, ReleaseKind};
@@ -48,12 +48,6 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     );
     let table = Table::new("ε spent", &["entries of the ledger", "ε, at most"], rows);
     Ok(Some(section.chart(plot.chart("ε over the course of training", &description, table)?)))
-}
-
-/// A number with at most three decimals, for axis labels.
-pub fn short(number: f64) -> String {
-    let text = format!("{number:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn in_words(run: &Run) -> String {
