@@ -13,9 +13,6 @@ pub use crate::words::short;
 /// A curve: its name and its points.
 pub type Curve = (String, Vec<(f64, f64)>);
 
-/// Maximum number of noise multipliers that are written next to their epochs.
-const NAMED: usize = 8;
-
 fn write(path: &Path, title: &str, plot: &Plot) -> Result<()> {
     plot.chart(title, "", Table::new(title, &[], Vec::new()))?.write(path)
 }
@@ -27,11 +24,6 @@ pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>
     let steps = noise.iter().enumerate();
     let corners = steps.flat_map(|(i, &s)| [(i as f64, s), (i as f64 + 1.0, s)]).collect();
     let mut series = vec![Series::new("schedule", 0, Mark::Line, corners)];
-    if noise.len() <= NAMED {
-        let starts = noise.iter().enumerate().map(|(i, &s)| (i as f64, s)).collect();
-        let names = noise.iter().map(|s| format!("{s:.4}")).collect();
-        series.push(Series { names, ..Series::new("noise of an epoch", 0, Mark::Discs, starts) });
-    }
     if let Some(beginning) = beginning {
         let line = vec![(0.0, beginning), (epochs, beginning)];
         series.push(Series::new("beginning (uniform at ε − reserve)", 1, Mark::Dashed, line));

@@ -50,12 +50,7 @@ fn measures(accuracy: f64) -> Value {
 }
 
 /// A folder as a finished run leaves it; `change` has the last word on summary.json.
-fn folder(
-    parent: &Path,
-    name: &str,
-    mode: Option<Mode>,
-    change: impl Fn(&mut Value),
-) -> PathBuf {
+fn folder(parent: &Path, name: &str, mode: Option<Mode>, change: impl Fn(&mut Value)) -> PathBuf {
     let folder = parent.join(name);
     fs::create_dir_all(&folder).unwrap();
     let private = mode == Some(Mode::Proved);

@@ -44,7 +44,11 @@ impl Chart {
             ink = Ink::Text.variable(),
             baseline = MARGIN + 16.0,
             title = escape(&self.title),
-            drawing = self.wide.replacen("<svg", &place, 1),
+            // Without the page's style sheet, areas of tooltips would be black.
+            drawing = self
+                .wide
+                .replacen("<svg", &place, 1)
+                .replace("class=\"hover\"", "fill=\"transparent\""),
         );
         Ink::all()
             .fold(text, |text, ink| text.replace(&format!("var({})", ink.variable()), ink.fixed()))
@@ -127,7 +131,10 @@ mod tests {
         let table = Table::new("t", &["x"], Vec::new());
         let file = plot.chart("Title & more", "d", table).unwrap().file();
         assert!(file.contains("Title &amp; more") && file.contains("a &lt;b&gt;"), "{file}");
-        assert!(!file.contains("var(") && !file.contains("<b>"), "{file}");
+        assert!(
+            !file.contains("var(") && !file.contains("class=") && !file.contains("<b>"),
+            "{file}"
+        );
         assert_eq!(file.matches("<svg").count(), file.matches("</svg>").count());
         assert!(file.ends_with(super::MARK));
     }
