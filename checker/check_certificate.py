@@ -269,7 +269,7 @@ def pairs_of(events, adjacency):
     pairs, gaussian = [], Fraction(0)
     for event in events:
         count = event["count"]
-        if event["kind"] == "randomised-response":
+        if event["kind"] == "randomized-response":
             pair = Response(event["epsilon"], event["categories"])
             pairs.append((pair, pair, count))
             continue
@@ -477,7 +477,7 @@ def rounded_alike(stated, derived, what):
 FIELDS = {
     "gaussian": {"noise_multiplier": (1e-9, 1e12), "sensitivity": (1e-9, 1e12)},
     "poisson-gaussian": {"noise_multiplier": (0.05, 1e3), "sampling_rate": (1e-7, 1)},
-    "randomised-response": {"epsilon": (1e-9, 1e3)},
+    "randomized-response": {"epsilon": (1e-9, 1e3)},
 }
 
 
@@ -487,7 +487,7 @@ def event_of(fields):
         raise Refused(f"no dominating pair is known for events of the kind {event['kind']!r}")
     for name, (least, most) in FIELDS[event["kind"]].items():
         event[name] = number(fields.get(name), least, most, name)
-    if event["kind"] == "randomised-response":
+    if event["kind"] == "randomized-response":
         event["categories"] = whole(fields.get("categories"), 2, 10**18, "categories")
     if set(fields) != set(event):
         raise Refused(f"an event has unknown fields: {sorted(set(fields) - set(event))}")

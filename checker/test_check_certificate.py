@@ -374,7 +374,7 @@ class Program(unittest.TestCase):
 
     def test_events_are_compared_with_the_ledger(self):
         text = json.dumps(example("responses"))
-        event = {"kind": "randomised-response", "epsilon": 0.25, "categories": 4}
+        event = {"kind": "randomized-response", "epsilon": 0.25, "categories": 4}
         terms = {"terms": {"adjacency": "replace-one"}}
         spent = {"spent": {"event": event, "count": 19}}
         repair = {"repair": [{"event": event, "count": 1}]}

@@ -122,24 +122,24 @@ labels = torch.randint(0, 2, (args.batch,)).to(args.device)
 places = torch.arange(args.tokens).repeat(args.batch, 1).to(args.device)
 segments = torch.zeros_like(ids)
 trained = [p for p in model.parameters() if p.requires_grad]
-optimiser = torch.optim.AdamW(trained, lr=1e-6, weight_decay=0.01, fused=args.mode == "none")
+optimizer = torch.optim.AdamW(trained, lr=1e-6, weight_decay=0.01, fused=args.mode == "none")
 criterion = torch.nn.CrossEntropyLoss()
 if package == "opacus":
     from opacus import PrivacyEngine
 
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ids, labels), batch_size=args.batch)
-    made = PrivacyEngine().make_private(module=model, optimizer=optimiser, data_loader=data, criterion=criterion, noise_multiplier=1.0,
+    made = PrivacyEngine().make_private(module=model, optimizer=optimizer, data_loader=data, criterion=criterion, noise_multiplier=1.0,
                                         max_grad_norm=1.0, poisson_sampling=False, grad_sample_mode=args.mode)
     if args.mode == "ghost":
-        model, optimiser, criterion, data = made
+        model, optimizer, criterion, data = made
     else:
-        model, optimiser, data = made
+        model, optimizer, data = made
 if args.mode == "fastdp":
     from fastDP import PrivacyEngine
 
     with contextlib.redirect_stdout(sys.stderr):  # where answers go, it prints remarks
         engine = PrivacyEngine(model, batch_size=args.batch, sample_size=1000 * args.batch, epochs=1, noise_multiplier=1.0)
-        engine.attach(optimiser)
+        engine.attach(optimizer)
 if args.compile:
     model = torch.compile(model)
 
@@ -154,11 +154,11 @@ def loss_of_batch():
 
 
 def step():
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=True)
     with torch.autocast(args.device, dtype=torch.bfloat16, enabled=args.precision == "bf16" and not bf16_weights):
         loss = loss_of_batch()
     loss.backward()
-    optimiser.step()
+    optimizer.step()
     if args.device == "cuda":
         torch.cuda.synchronize()
     return loss

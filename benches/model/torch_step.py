@@ -7,7 +7,7 @@ Versions: those in tests/peers/venv
 The model: BertForSequenceClassification of transformers, two labels, inner width 4 × hidden, random weights, f32, train mode with all
 dropout probabilities 0. All sequences have the full length, and no mask is given, which spares PyTorch the masked attention.
 Gradients of all trainable weights are computed (--tuning lora: those of LoRA of rank 8 on query and value, and the classifier), set
-to none before each step; no optimiser runs. peak_memory_bytes is VmHWM of this process (of the device's allocator on a GPU);
+to none before each step; no optimizer runs. peak_memory_bytes is VmHWM of this process (of the device's allocator on a GPU);
 start_memory_bytes is the same number after the imports, before the model is made.
 """
 

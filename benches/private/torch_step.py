@@ -54,7 +54,7 @@ ids = torch.randint(0, args.vocab, (args.batch, args.tokens))
 labels = torch.randint(0, 2, (args.batch,))
 positions = torch.arange(args.tokens).repeat(args.batch, 1)
 segments = torch.zeros_like(ids)
-optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6, weight_decay=0.01)
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6, weight_decay=0.01)
 criterion = torch.nn.CrossEntropyLoss()
 version = ""
 if args.mode != "none":
@@ -63,21 +63,21 @@ if args.mode != "none":
 
     version = f", opacus {opacus.__version__}"
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ids, labels), batch_size=args.batch)
-    made = PrivacyEngine().make_private(module=model, optimizer=optimiser, data_loader=data, criterion=criterion, noise_multiplier=1.0,
+    made = PrivacyEngine().make_private(module=model, optimizer=optimizer, data_loader=data, criterion=criterion, noise_multiplier=1.0,
                                         max_grad_norm=1.0, poisson_sampling=False,
                                         grad_sample_mode={"hooks": "hooks", "ghost": "ghost"}[args.mode])
     if args.mode == "ghost":
-        model, optimiser, criterion, data = made
+        model, optimizer, criterion, data = made
     else:
-        model, optimiser, data = made
+        model, optimizer, data = made
 
 
 def step():
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=True)
     logits = model(input_ids=ids, position_ids=positions, token_type_ids=segments).logits
     loss = criterion(logits, labels)
     loss.backward()
-    optimiser.step()
+    optimizer.step()
 
 
 def timed():

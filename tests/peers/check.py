@@ -9,7 +9,7 @@ Versions: those in tests/peers/venv
   c  stories15M: greedy generation of 200 tokens, token by token
   d  models saved by undertone, loaded by transformers: no key missing or left over, equal logits
   e  adapters saved by undertone, loaded by peft: the same; and adapters merged by undertone, loaded
-     by transformers. LoRA on the usual layers, on all linear ones, on some blocks, rank-stabilised,
+     by transformers. LoRA on the usual layers, on all linear ones, on some blocks, rank-stabilized,
      with the token embeddings; DoRA; (IA)³
   f  runs of undertone: the Python of their model cards, as it stands; their adapters by peft's
      automatic classes without further arguments; and the same after merging
@@ -240,7 +240,7 @@ def likelihood(ids, found):
 def check_language_model(adapter=None):
     model = load(stories) if adapter is None else load_adapter(stories, adapter)
     more = [] if adapter is None else ["--adapter", adapter]
-    ours = predict(stories, story_texts, "--task", "language-modelling", *more)
+    ours = predict(stories, story_texts, "--task", "language-modeling", *more)
     inputs = encode(stories, story_texts)
     theirs = logits(model, inputs)
     losses = [likelihood(ids, found) for ids, found in zip(inputs["sequences"], theirs)]
@@ -477,7 +477,7 @@ check(
     "f",
     "a card of a language model",
     lambda: check_card(
-        stories, "stories", AutoPeftModelForCausalLM, "--task", "language-modelling"
+        stories, "stories", AutoPeftModelForCausalLM, "--task", "language-modeling"
     ),
 )
 print("all OK" if failures == 0 else f"{failures} NOT OK")

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use undertone::Plan;
 use undertone::collective::Ranks;
 use undertone::data::read::MemoryFile;
-use undertone::data::{Labels, Masking, Options, Task, Tokeniser, stream};
+use undertone::data::{Labels, Masking, Options, Task, Tokenizer, stream};
 use undertone::evaluate::{FileToEvaluate, Limits, evaluate_file, predict};
 use undertone::model::TaskHead;
 use undertone::model::generate::{Settings, generate};
@@ -27,7 +27,7 @@ use undertone_run::RunPaths;
 /// A loaded model with what is needed to read texts for it.
 struct Ready {
     loaded: Loaded,
-    tokeniser: Tokeniser,
+    tokenizer: Tokenizer,
     labels: Labels,
 }
 
@@ -70,9 +70,9 @@ impl TrainedModel {
                     false => (plan.model.name(), Some(&adapter)),
                 };
                 let loaded = Loaded::open(&model, adapter, &device, Some(plan.task_head()))?;
-                let tokeniser = loaded.model.tokeniser(&loaded.folder, plan.data.max_tokens)?;
+                let tokenizer = loaded.model.tokenizer(&loaded.folder, plan.data.max_tokens)?;
                 let labels = loaded.labels()?;
-                Ok((plan, Ready { loaded, tokeniser, labels }))
+                Ok((plan, Ready { loaded, tokenizer, labels }))
             })
             .map_err(raised)?;
         Ok(Self { plan, ready: Mutex::new(ready) })
@@ -122,7 +122,7 @@ impl TrainedModel {
             let file = FileToEvaluate {
                 path,
                 task: &task,
-                tokeniser: &ready.tokeniser,
+                tokenizer: &ready.tokenizer,
                 labels: &ready.labels,
                 options: &options,
             };
@@ -166,13 +166,13 @@ impl TrainedModel {
                 let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
                 let model = &ready.loaded.model;
                 let most = model.network.max_positions;
-                let tokeniser = model.tokeniser(&ready.loaded.folder, most)?;
+                let tokenizer = model.tokenizer(&ready.loaded.folder, most)?;
                 let mut ids = Vec::new();
                 for prompt in chunk {
-                    ids.extend(std::iter::repeat_n(tokeniser.prompt(prompt, 1)?, samples));
+                    ids.extend(std::iter::repeat_n(tokenizer.prompt(prompt, 1)?, samples));
                 }
                 let mut end_tokens = model.end_tokens();
-                end_tokens.extend(tokeniser.eos());
+                end_tokens.extend(tokenizer.eos());
                 let settings = Settings {
                     max_new_tokens,
                     temperature,
@@ -192,8 +192,8 @@ impl TrainedModel {
                     let whole: Vec<u32> = ids[i].iter().chain(&tokens).copied().collect();
                     found.push(json!({
                         "prompt": chunk[i / samples],
-                        "completion": tokeniser.decode(&tokens)?,
-                        "text": tokeniser.decode(&whole)?,
+                        "completion": tokenizer.decode(&tokens)?,
+                        "text": tokenizer.decode(&whole)?,
                     }));
                 }
                 Ok(found)
@@ -214,11 +214,11 @@ impl TrainedModel {
         mut take: impl FnMut(Vec<Value>) -> PyResult<()>,
     ) -> PyResult<()> {
         let ready = self.ready.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        let Ready { loaded, tokeniser, labels } = &*ready;
+        let Ready { loaded, tokenizer, labels } = &*ready;
         let task_head = loaded.model.network.head.task_head;
-        let masking = Masking::of(task, tokeniser).map_err(raised)?;
+        let masking = Masking::of(task, tokenizer).map_err(raised)?;
         let options = Options::default();
-        let mut chunks = stream(path, task, tokeniser, None, &options).map_err(raised)?;
+        let mut chunks = stream(path, task, tokenizer, None, &options).map_err(raised)?;
         let mut done = 0;
         loop {
             py.check_signals()?;
@@ -228,7 +228,7 @@ impl TrainedModel {
                 if let Some(masking) = &masking {
                     examples = masking.for_evaluation(&examples, done);
                 } else if task_head != TaskHead::SequenceClassification {
-                    examples.iter_mut().for_each(|e| drop_end(e, tokeniser.eos()));
+                    examples.iter_mut().for_each(|e| drop_end(e, tokenizer.eos()));
                 }
                 done += examples.len() as u64;
                 let predictions = predict(&loaded.model, &examples, Limits::default(), false)?;

@@ -133,7 +133,7 @@ class CommandLineTest(World):
     def test_mistakes_have_the_sentence_of_the_program(self) -> None:
         data = world.write_jsonl(self.folder / "rows.jsonl", world.rows())
         for key, value in (
-            ("privacy.epsilon", -1), ("training.batch", 500), ("training.optimiser", "adamx"),
+            ("privacy.epsilon", -1), ("training.batch", 500), ("training.optimizer", "adamx"),
             ("privacy.method", "dpsgd"), ("data.text", "words"),
         ):
             words = self.flags(data) + ["--set", f"{key}={value}", "--out", self.folder / "no"]

@@ -20,7 +20,7 @@ WORDS = ["cat", "dog", "sun", "the", "warm", "today", "sat", "ran"]
 SETTINGS: dict[str, Any] = {
     "model.tuning": "full",
     "data.max_tokens": 16,
-    "training.optimiser": "adamw",
+    "training.optimizer": "adamw",
     "training.learning_rate_schedule": "constant",
     "training.warmup": 0.0,
     "privacy.clip": "automatic",

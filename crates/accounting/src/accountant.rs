@@ -49,7 +49,7 @@ pub struct Answer {
     pub accountant: Accountant,
     /// Whether the upper bound is proved.
     pub certified: bool,
-    /// Which data sets are neighbours.
+    /// Which data sets are neighbors.
     pub adjacency: Adjacency,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
                     Adjacency::AddRemove => 1.0 / noise_multiplier,
                     Adjacency::ReplaceOne => 2.0 / noise_multiplier,
                 },
-                Event::RandomisedResponse { .. } | Event::Selection { .. } => 0.0,
+                Event::RandomizedResponse { .. } | Event::Selection { .. } => 0.0,
             };
             part.count as f64 * shift * shift
         })
@@ -130,7 +130,7 @@ pub(crate) fn is_unsampled(composition: &Composition) -> bool {
     composition.parts().iter().all(|part| match part.event {
         Event::Gaussian { .. } => true,
         Event::PoissonGaussian { sampling_rate, .. } => sampling_rate == 1.0,
-        Event::RandomisedResponse { .. } | Event::Selection { .. } => false,
+        Event::RandomizedResponse { .. } | Event::Selection { .. } => false,
     })
 }
 

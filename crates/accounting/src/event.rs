@@ -56,7 +56,7 @@ pub enum Event {
     ///
     /// Under add-remove adjacency an absent unit responds for some fixed value, so its absence does
     /// not show.
-    RandomisedResponse {
+    RandomizedResponse {
         /// ε of one response.
         epsilon: f64,
         /// Number of possible values, k.
@@ -141,7 +141,7 @@ impl Event {
                 }
                 Ok(())
             }
-            Event::RandomisedResponse { epsilon, categories } => {
+            Event::RandomizedResponse { epsilon, categories } => {
                 positive("ε of randomized response", epsilon)?;
                 if epsilon > limits::EPSILON {
                     return Err(Error::invalid(
@@ -179,8 +179,8 @@ impl Event {
                 PoissonGaussian { noise_multiplier: b, sampling_rate: q },
             ) => a >= b && p <= q,
             (
-                RandomisedResponse { epsilon: a, categories: k },
-                RandomisedResponse { epsilon: b, categories: l },
+                RandomizedResponse { epsilon: a, categories: k },
+                RandomizedResponse { epsilon: b, categories: l },
             ) => a <= b && k == l,
             (
                 Selection { runs: r, noise_multiplier: a, sampling_rate: p, steps: m },

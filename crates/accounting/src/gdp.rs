@@ -2,7 +2,7 @@
 //!
 //! Many weak events compose to nearly a Gaussian mechanism with μ² = Σ steps · q² (e^{1/σ²} − 1)
 //! (Bu, Dong, Long, Su 2020). The true ε is often larger than this result, so it is for comparison
-//! only and always labelled.
+//! only and always labeled.
 
 use crate::event::{Adjacency, Event};
 use crate::{Bounds, Composition, Error, Result, gaussian};
@@ -26,7 +26,7 @@ pub fn mu(composition: &Composition) -> Result<f64> {
                     }
                     sampling_rate.powi(2) * noise_multiplier.powi(-2).exp_m1()
                 }
-                Event::RandomisedResponse { .. } => {
+                Event::RandomizedResponse { .. } => {
                     return Err(Error::Unsupported {
                         accountant: "gdp",
                         what: "randomized response",

@@ -47,7 +47,7 @@ pub enum Mode {
 pub struct Guarantee {
     /// The privacy unit.
     pub unit: Unit,
-    /// Which data sets are neighbours.
+    /// Which data sets are neighbors.
     pub adjacency: Adjacency,
     /// What the adversary sees.
     pub threat: Threat,

@@ -1,9 +1,9 @@
 //! Certified differential-privacy accounting.
 //!
-//! Every ε is an interval `lower ≤ true ε ≤ upper` with truncation, discretisation and rounding
+//! Every ε is an interval `lower ≤ true ε ≤ upper` with truncation, discretization and rounding
 //! errors all on the safe side. The proofs are beside the code: [`pld`] (numerical composition of
 //! privacy-loss distributions), [`gaussian`] (closed form), [`rdp`] (an upper bound), [`selection`]
-//! (the best of a random number of runs) and [`gdp`] (an approximation, labelled as such).
+//! (the best of a random number of runs) and [`gdp`] (an approximation, labeled as such).
 //!
 //! ```
 //! use undertone_accounting::{Accountant, Composition, epsilon};

@@ -3,7 +3,7 @@
 //! # What is proved
 //!
 //! For a dominating pair (P, Q) of one event let R(α) = ln E_P[e^{(α−1)·loss}] / (α − 1), the Rényi
-//! divergence of order α. A dominating pair bounds it for every pair of neighbouring data sets (it
+//! divergence of order α. A dominating pair bounds it for every pair of neighboring data sets (it
 //! is monotone under post-processing), it adds up under composition, and if the sum is R, then for
 //! every α > 1
 //!
@@ -129,7 +129,7 @@ fn within(event: &Event, adjacency: Adjacency, alpha: f64, most: f64) -> f64 {
         Event::Gaussian { noise_multiplier, sensitivity } => {
             return 0.5 * alpha * (sensitivity / noise_multiplier).powi(2);
         }
-        Event::RandomisedResponse { epsilon, categories } => {
+        Event::RandomizedResponse { epsilon, categories } => {
             let pair = Pair::Response { epsilon, categories: categories as f64 };
             log_sum(pair.atoms().into_iter().map(|(l, m)| (alpha - 1.0) * l + m.ln()))
         }

@@ -7,7 +7,7 @@
 //!
 //! # What is proved
 //!
-//! Let Q be one run on the data, Q' the same on neighbouring data, each with an independent uniform
+//! Let Q be one run on the data, Q' the same on neighboring data, each with an independent uniform
 //! number that breaks ties, so that the order of outputs has no ties. Let F(y) be the probability
 //! that a run of Q is no better than y, and f(x) = E[x^K]. The best of K runs has the density
 //! f'(F(y)) Q(y), and for λ > 1
@@ -20,7 +20,7 @@
 //! where x and x' are the probabilities of one event under Q and Q'.
 //!
 //! *Truncated negative binomial*, f'(x) = E\[K\] (γ/p)^{η+1} with p = 1 − (1−γ)x ≥ γ, and K ≥ 1.
-//! Here p and p' are probabilities of one (randomised) event too, so D_λ̂(Q'‖Q) ≤ ε̂ gives
+//! Here p and p' are probabilities of one (randomized) event too, so D_λ̂(Q'‖Q) ≤ ε̂ gives
 //! p'^λ̂ p^{1−λ̂} ≤ e^{(λ̂−1)ε̂}. Putting this and p ≥ γ into p^{−λ} p'^{λ−1} leaves
 //!
 //! ```text

@@ -40,7 +40,7 @@ fn certified_epsilon_is_within_one_percent_of_the_accountant() {
 #[test]
 fn every_kind_of_event_and_both_adjacencies_are_certified() {
     let gaussian = Event::Gaussian { noise_multiplier: 3.0, sensitivity: 1.0 };
-    let response = Event::RandomisedResponse { epsilon: 1.0, categories: 4 };
+    let response = Event::RandomizedResponse { epsilon: 1.0, categories: 4 };
     for adjacency in [Adjacency::AddRemove, Adjacency::ReplaceOne] {
         let empty = || Composition::new(adjacency);
         check(&empty().with(gaussian, 5), 1e-5);

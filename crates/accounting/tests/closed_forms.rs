@@ -72,7 +72,7 @@ fn the_local_figures_of_the_forward_methods() {
 #[test]
 fn responses_alone_are_exact() {
     for (epsilon_of_one, categories, count) in [(1.0, 2, 1), (0.5, 10, 3), (2.0, 4, 20)] {
-        let event = Event::RandomisedResponse { epsilon: epsilon_of_one, categories };
+        let event = Event::RandomizedResponse { epsilon: epsilon_of_one, categories };
         let composition = Composition::new(Adjacency::ReplaceOne).with(event, count);
         let found = epsilon(&composition, 1e-12, Accountant::Auto).unwrap().epsilon;
         assert!(found.gap() < 1e-6, "{found:?}");
@@ -82,7 +82,7 @@ fn responses_alone_are_exact() {
 
 #[test]
 fn a_response_beside_a_gaussian_is_the_mixture_of_shifted_curves() {
-    let response = Event::RandomisedResponse { epsilon: 1.0, categories: 2 };
+    let response = Event::RandomizedResponse { epsilon: 1.0, categories: 2 };
     let composition = gaussians(2.0, 1.0, 1).with(response, 1);
     let truth_probability = 1.0_f64.exp() / (1.0_f64.exp() + 1.0);
     let at = |e: f64| {

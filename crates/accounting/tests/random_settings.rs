@@ -34,7 +34,7 @@ fn random_composition(uniform: &mut impl FnMut() -> f64) -> Composition {
             let epsilon = 0.01 * 1_000_f64.powf(uniform());
             let categories = 2 + (uniform() * 20.0) as u64;
             composition.push(
-                Event::RandomisedResponse { epsilon, categories },
+                Event::RandomizedResponse { epsilon, categories },
                 1 + (uniform() * 3.0) as u64,
             );
         }

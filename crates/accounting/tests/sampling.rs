@@ -1,6 +1,6 @@
 //! The mechanism itself, run many times, must not contradict the certified curve.
 //!
-//! Outputs are drawn from the subsampled Gaussian mechanism on two neighbouring data sets, and
+//! Outputs are drawn from the subsampled Gaussian mechanism on two neighboring data sets, and
 //! their privacy losses are computed from the definition. The share of trials T(ε) in which e^loss
 //! exceeds a uniform draw times e^ε is an unbiased estimate of δ(ε): δ(ε) = E[(1 − e^{ε−L})₊] = P(U
 //! < 1 − e^{ε−L}). By Hoeffding's inequality its error is t = 4·√(1/(2n)) or more with probability

@@ -127,7 +127,7 @@ fn candidates_are_covered_by_one_event() {
 }
 
 #[test]
-fn a_selection_composes_and_is_labelled() {
+fn a_selection_composes_and_is_labeled() {
     let event = Event::Selection {
         runs: NumberOfRuns::NegativeBinomial { eta: 0.0, gamma: 0.05 },
         noise_multiplier: 1.5,

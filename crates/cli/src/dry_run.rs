@@ -116,8 +116,8 @@ fn rows(
         ("batch", keys(AutoKey::Batch).replacen("batch ", "", 1)),
         ("steps", format!("{steps} in {}", keys(AutoKey::Epochs))),
         (
-            "optimiser",
-            [AutoKey::Optimiser, AutoKey::LearningRate, AutoKey::LearningRateSchedule]
+            "optimizer",
+            [AutoKey::Optimizer, AutoKey::LearningRate, AutoKey::LearningRateSchedule]
                 .map(keys)
                 .join(", "),
         ),

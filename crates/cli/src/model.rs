@@ -48,7 +48,7 @@ struct Row {
     f32_bytes: u64,
     /// With frozen matrices in bf16, as on a GPU.
     bf16_bytes: u64,
-    /// With linear layers in NF4, as `model.quantise` asks for.
+    /// With linear layers in NF4, as `model.quantize` asks for.
     nf4_bytes: u64,
 }
 

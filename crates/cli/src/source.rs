@@ -143,7 +143,7 @@ impl ColumnArguments {
             (None, true, false, false) => Some(TaskName::Classification),
             (None, false, true, false) => Some(TaskName::Completion),
             (None, false, false, true) => Some(TaskName::Chat),
-            (None, false, false, false) if reads_text => Some(TaskName::LanguageModelling),
+            (None, false, false, false) if reads_text => Some(TaskName::LanguageModeling),
             _ => None,
         }
     }
@@ -182,8 +182,8 @@ impl ColumnArguments {
 pub fn name_of(task: TaskName) -> &'static str {
     match task {
         TaskName::Classification => "classification",
-        TaskName::LanguageModelling => "language-modelling",
-        TaskName::MaskedLanguageModelling => "masked-language-modelling",
+        TaskName::LanguageModeling => "language-modeling",
+        TaskName::MaskedLanguageModeling => "masked-language-modeling",
         TaskName::Completion => "completion",
         TaskName::Chat => "chat",
     }
@@ -336,11 +336,11 @@ pub fn choice(key: AutoKey, plan: &Plan) -> String {
             LearningRateSchedule::Cosine => "cosine decay".to_owned(),
         },
         AutoKey::Warmup => format!("warm-up {}", training.warmup),
-        AutoKey::Optimiser => {
-            let name = match training.optimiser {
-                undertone_run::OptimiserKind::Sgd => "sgd",
-                undertone_run::OptimiserKind::Adamw => "adamw",
-                undertone_run::OptimiserKind::AdamCorrected => "adam-corrected",
+        AutoKey::Optimizer => {
+            let name = match training.optimizer {
+                undertone_run::OptimizerKind::Sgd => "sgd",
+                undertone_run::OptimizerKind::Adamw => "adamw",
+                undertone_run::OptimizerKind::AdamCorrected => "adam-corrected",
             };
             name.to_owned()
         }
@@ -382,7 +382,7 @@ mod tests {
             ..ColumnArguments::default()
         };
         assert_eq!(columns(&["t"], Some("l"), None).task(), Some(TaskName::Classification));
-        assert_eq!(columns(&["t"], None, None).task(), Some(TaskName::LanguageModelling));
+        assert_eq!(columns(&["t"], None, None).task(), Some(TaskName::LanguageModeling));
         assert_eq!(columns(&[], None, Some("p")).task(), Some(TaskName::Completion));
         assert_eq!(columns(&["t"], Some("l"), Some("p")).task(), None);
         assert_eq!(columns(&[], None, None).task(), None);

@@ -4,14 +4,14 @@ use crate::bench::*;
 
 const ADAPTIVE: [&str; 2] = ["--set", "privacy.clip={ adaptive = { initial = 50.0, rate = 1.0 } }"];
 
-/// The clipping norm falls from far too high, ε is what was asked for, and the optimiser that
+/// The clipping norm falls from far too high, ε is what was asked for, and the optimizer that
 /// corrects for the noise takes part.
 #[test]
 fn the_clipping_norm_moves_and_epsilon_is_kept() {
     let bench = Bench::classifier();
-    for optimiser in ["training.optimiser=adam-corrected", "training.optimiser=sgd"] {
-        let out = optimiser.rsplit('=').next().unwrap();
-        let set = [&ADAPTIVE[..], &["--set", optimiser, "--set", "training.epochs=6"]].concat();
+    for optimizer in ["training.optimizer=adam-corrected", "training.optimizer=sgd"] {
+        let out = optimizer.rsplit('=').next().unwrap();
+        let set = [&ADAPTIVE[..], &["--set", optimizer, "--set", "training.epochs=6"]].concat();
         let summary = bench.train(out, &set);
         assert_eq!(summary["private"], true);
         let epsilon = summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap();

@@ -120,8 +120,7 @@ fn one_run_bounds_epsilon_below_what_was_promised() {
 
 #[test]
 fn exposure_ranks_planted_digits() {
-    let bench =
-        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
     bench.train("run", &["--set", "training.epochs=1"]);
     let (run, file) = (bench.path("run"), bench.path("canaries.jsonl"));
     let arguments = [
@@ -239,8 +238,7 @@ fn attacks_on_language_models_refuse_what_they_cannot_do() {
     assert!(all.status.success(), "{}", String::from_utf8_lossy(&all.stderr));
     assert!(String::from_utf8_lossy(&all.stdout).contains("The run guarantees ε ="));
 
-    let texts =
-        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    let texts = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
     texts.train("run", &["--set", "training.epochs=1"]);
     let run = texts.path("run");
     let run = run.to_str().unwrap();

@@ -177,7 +177,7 @@ fn prepare(folder: &Path) {
     write(
         "mail.toml",
         format!(
-            "[model]\npath = \"models/gpt2\"\n{}\n[data]\ntask = \"language-modelling\"\ntrain = \
+            "[model]\npath = \"models/gpt2\"\n{}\n[data]\ntask = \"language-modeling\"\ntrain = \
              \"mail.jsonl\"\nvalidation = \"mail.jsonl\"\ntext = \"body\"\nmax_tokens = \
              30{settings}",
             lora("\"c_attn\"")

@@ -8,7 +8,7 @@ const CHAT: &str = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }
 
 /// A language model whose run file has another [data].
 fn language(data: &str) -> Bench {
-    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
     fs::write(bench.path("model/chat_template.jinja"), CHAT).unwrap();
     let run = fs::read_to_string(bench.path("run.toml")).unwrap();
     let (before, rest) = run.split_once("[data]\n").unwrap();
@@ -114,7 +114,7 @@ fn prompts_are_filled_from_templates() {
 #[test]
 fn packing_is_for_authors() {
     let bench = language(
-        "task = \"language-modelling\"\ntrain = \"FOLDER/rows.tsv\"\ntext = \"sentence\"\n\
+        "task = \"language-modeling\"\ntrain = \"FOLDER/rows.tsv\"\ntext = \"sentence\"\n\
          author = \"who\"\npack = true",
     );
     let summary = bench.train("out", &["--seed", "1"]);

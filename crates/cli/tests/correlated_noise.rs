@@ -4,7 +4,7 @@ use crate::bench::*;
 use std::fs;
 
 const BANDS: [&str; 4] =
-    ["--set", "privacy.correlation={ bands = 4 }", "--set", "training.optimiser=sgd"];
+    ["--set", "privacy.correlation={ bands = 4 }", "--set", "training.optimizer=sgd"];
 
 /// An entry of the ledger for every four steps, at four times the sampling rate; the target is
 /// spent; and each unit is drawn from one group of steps alone.

@@ -55,7 +55,7 @@ fn data_model_and_budget_are_enough_and_the_plan_repeats_the_run() {
     }
     let summary: Value = serde_json::from_slice(&said.stdout).unwrap();
     let training = &summary["plan"]["training"];
-    assert_eq!(training["optimiser"], "adam-corrected");
+    assert_eq!(training["optimizer"], "adam-corrected");
     assert_eq!(
         (&training["batch"], &summary["plan"]["privacy"]["delta"]),
         (&16.into(), &1e-5.into())
@@ -64,7 +64,7 @@ fn data_model_and_budget_are_enough_and_the_plan_repeats_the_run() {
     assert!(upper <= 8.0 && upper > 7.9, "{upper}");
     // plan.toml states every choice, so that it repeats the run; nothing is chosen again.
     let plan = fs::read_to_string(bench.path("runs/first/plan.toml")).unwrap();
-    for key in ["batch = 16", "delta = ", "clip", "optimiser = \"adam-corrected\"", "warmup = "] {
+    for key in ["batch = 16", "delta = ", "clip", "optimizer = \"adam-corrected\"", "warmup = "] {
         assert!(plan.contains(key), "{key}: {plan}");
     }
     let again = succeeds(&bench, &["train", "runs/first/plan.toml", "--out", "again"]);
@@ -88,14 +88,14 @@ fn auto_is_what_is_left_out_and_explicit_keys_are_kept() {
     fs::write(bench.path("auto.toml"), run_file(&format!("{budget}{auto}"))).unwrap();
     let one = ["train", "auto.toml", "--out", "one", "--seed", "1"];
     succeeds(&bench, &one);
-    let set = ["--set", "training.epochs=1", "--set", "training.optimiser=adamw"];
+    let set = ["--set", "training.epochs=1", "--set", "training.optimizer=adamw"];
     succeeds(
         &bench,
         &[&["train", "short.toml", "--out", "other", "--seed", "1"][..], &set].concat(),
     );
     bench.assert_same_runs("one", "other", "adapter/adapter_model.safetensors");
     let plan = fs::read_to_string(bench.path("one/plan.toml")).unwrap();
-    assert!(plan.contains("epochs = 1\n") && plan.contains("optimiser = \"adamw\""), "{plan}");
+    assert!(plan.contains("epochs = 1\n") && plan.contains("optimizer = \"adamw\""), "{plan}");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_dry_run_writes_and_releases_nothing() {
         let words: Vec<&str> = ["train", "run.toml", "--dry-run"].into_iter().chain(set).collect();
         succeeds(&run, &words);
     }
-    let lm = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
+    let lm = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
     succeeds(&lm, &["train", "run.toml", "--dry-run"]);
 }
 
@@ -221,12 +221,12 @@ fn init_writes_a_run_file_that_trains() {
 
 #[test]
 fn init_knows_tasks_by_their_columns_and_asks_for_what_is_not_clear() {
-    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
     let pairs: String =
         (0..40).map(|i| format!("{{\"prompt\": \"{i}\", \"completion\": \"a b\"}}\n")).collect();
     fs::write(bench.path("pairs.jsonl"), pairs).unwrap();
     fs::write(bench.path("diary.txt"), "the cat sat\n".repeat(40)).unwrap();
-    for (data, task) in [("pairs.jsonl", "completion"), ("diary.txt", "language-modelling")] {
+    for (data, task) in [("pairs.jsonl", "completion"), ("diary.txt", "language-modeling")] {
         let init = ["init", data, "--model", "./model", "--out", "new.toml", "--force", "--json"];
         let said = succeeds(&bench, &init);
         let found: Value = serde_json::from_slice(&said.stdout).unwrap();
@@ -251,7 +251,7 @@ fn init_knows_tasks_by_their_columns_and_asks_for_what_is_not_clear() {
 }
 
 #[test]
-fn what_is_missing_or_misspelt_is_told_in_one_sentence() {
+fn what_is_missing_or_misspelled_is_told_in_one_sentence() {
     let sentences = Sentences::start();
     let bench = Bench::classifier();
     refused(&undertone(&bench, &["train"]), "--model, --data");

@@ -61,7 +61,7 @@ fn an_unknown_flag_is_told_what_it_should_be() {
     for (flags, sentence) in [
         (&["--weight-decay", "0.1"][..], "use --set training.weight_decay=0.1"),
         (&["--weight-decay=0.1"], "use --set training.weight_decay=0.1"),
-        (&["--optimizer", "sgd"], "use --set training.optimiser=sgd"),
+        (&["--optimizer", "sgd"], "use --set training.optimizer=sgd"),
         (&["--delta", "1e-5"], "use --set privacy.delta=1e-5"),
         (&["--recompute"], "use --set compute.recompute=VALUE"),
         (&["--max-grad-norm", "1"], "use --set privacy.clip=1"),

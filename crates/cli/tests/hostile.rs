@@ -135,20 +135,20 @@ fn what_steers_a_terminal_is_escaped() {
         assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1);
     }
 
-    let labelled = Bench::classifier();
+    let labeled = Bench::classifier();
     let labels = "labels = [\"bad\", \"neutral\", \"good\"]";
-    let text = fs::read_to_string(labelled.path("run.toml")).unwrap();
+    let text = fs::read_to_string(labeled.path("run.toml")).unwrap();
     let hostile = "labels = [\"bad\", \"ne\\u001b[2J\\u202eutral https://evil.example\", \"good\"]";
-    fs::write(labelled.path("run.toml"), text.replace(labels, hostile)).unwrap();
-    labelled.train("run", &["--set", "training.epochs=1"]);
-    let run = labelled.path("run");
+    fs::write(labeled.path("run.toml"), text.replace(labels, hostile)).unwrap();
+    labeled.train("run", &["--set", "training.epochs=1"]);
+    let run = labeled.path("run");
     for name in ["report.html", "report.md"] {
-        let out = labelled.path(name);
+        let out = labeled.path(name);
         let output = undertone(&["report", run.to_str().unwrap(), "--out", out.to_str().unwrap()]);
         assert!(output.status.success() && !steers(&output.stdout));
         assert!(!steers(&fs::read(&out).unwrap()), "{name}");
     }
-    let card = labelled.bytes("run/model/README.md");
+    let card = labeled.bytes("run/model/README.md");
     assert!(!steers(&card));
     assert!(!String::from_utf8(card).unwrap().contains("https://evil"), "a bare link");
 }

@@ -78,7 +78,7 @@ fn near_duplicates_are_joined_by_the_line_that_is_printed() {
         &["--set", "data.rename_labels={ a = \"Sport\" }"],
         "one of the classes",
     );
-    let task = ["--set", "data.task=language-modelling", "--set", change];
+    let task = ["--set", "data.task=language-modeling", "--set", change];
     bench.refused("other", &task, "[data.rename_labels] is for data.task");
 }
 

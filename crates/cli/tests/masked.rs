@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-const TASK: &str = "task = \"masked-language-modelling\"";
+const TASK: &str = "task = \"masked-language-modeling\"";
 
 fn masked(architecture: &str) -> Bench {
     let bench = Bench::new(architecture, "tokenizer-wordpiece", TASK);
@@ -112,10 +112,10 @@ fn a_killed_run_goes_on_with_the_same_masks() {
 #[test]
 fn what_cannot_be_masked_is_refused() {
     let bench = Bench::classifier();
-    let task = ["--set", "data.task=masked-language-modelling", "--unset", "data.labels"];
-    // The classifier has no masked-language-modelling head; all of it trained, it gets one.
+    let task = ["--set", "data.task=masked-language-modeling", "--unset", "data.labels"];
+    // The classifier has no masked-language-modeling head; all of it trained, it gets one.
     let lora = ["--set", "model.tuning={ lora = { rank = 2 } }"];
-    bench.refused("run", &[&task[..], &lora].concat(), "has no masked-language-modelling head");
+    bench.refused("run", &[&task[..], &lora].concat(), "has no masked-language-modeling head");
     bench.train("full", &task);
     bench.refused(
         "run",
@@ -124,7 +124,7 @@ fn what_cannot_be_masked_is_refused() {
     );
     let initial = "privacy.rap_ft.initial=naive";
     let rap_ft = ["--set", "privacy.method=rap-ft", "--set", initial];
-    bench.refused("run", &[&task[..], &rap_ft].concat(), "language-modelling, completion and chat");
+    bench.refused("run", &[&task[..], &rap_ft].concat(), "language-modeling, completion and chat");
     let causal = Bench::new("gpt2-causal-lm", "tokenizer-bpe", TASK);
     causal.refused("run", &[], "no task head");
 }

@@ -63,8 +63,7 @@ fn canaries_are_put_beside_users() {
 /// Secrets of a row that is not trained on are none of the model's.
 #[test]
 fn extraction_looks_for_what_was_trained_on() {
-    let bench =
-        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
     let rows: String = (0..60)
         .map(|i| format!("the cat {}@example.org sat\tgood\tperson {}\n", name(i), i / 3))
         .collect();

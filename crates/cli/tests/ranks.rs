@@ -136,7 +136,7 @@ fn a_signal_to_one_rank_stops_all_and_the_run_goes_on_with_any_number() {
     for output in ends(children) {
         assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     }
-    // Each rank has a part of the optimiser's state and of the average; the checkpoint has all.
+    // Each rank has a part of the optimizer's state and of the average; the checkpoint has all.
     let mut copy = Command::new("cp");
     let copied = copy.args(["-r", "run", "again"]);
     assert!(copied.current_dir(bench.folder.path()).status().unwrap().success());

@@ -75,8 +75,7 @@ fn classifiers_are_evaluated_and_attacked_by_several_processes() {
 
 #[test]
 fn language_models_are_attacked_by_several_processes() {
-    let bench =
-        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
     bench.train("run", &["--set", "training.epochs=1"]);
     let at = |name: &str| bench.path(name).to_str().unwrap().to_owned();
     fs::write(bench.path("names.txt"), "the sat\ncat the\nran warm\n").unwrap();

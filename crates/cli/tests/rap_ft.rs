@@ -9,7 +9,7 @@ use undertone::model::folder::save;
 fn bench(architecture: Architecture, task_head: TaskHead) -> Bench {
     let bench = match task_head {
         TaskHead::SequenceClassification => Bench::classifier(),
-        _ => Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\""),
+        _ => Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\""),
     };
     let dimensions = Dimensions {
         layers: 2,

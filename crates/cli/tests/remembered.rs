@@ -176,7 +176,7 @@ const CHAT: &str = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }
 
 /// A language model whose run reads other columns than the usual ones.
 fn language(data: &str) -> Bench {
-    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
     fs::write(bench.path("model/chat_template.jinja"), CHAT).unwrap();
     let rows: String = (0..60)
         .map(|i| {

@@ -212,7 +212,7 @@ fn runs(classifier: &Bench, language: &Bench) -> Vec<PathBuf> {
         set(classifier, "none", &["privacy.method=none", "data.hold_out=0.2"]),
         set(classifier, "rap-ft", &["privacy.method=rap-ft", lora]),
         set(classifier, "anadp", &["privacy.method=anadp", "model.tuning={ ia3 = {} }"]),
-        set(classifier, "quantised", &["model.quantise=nf4", lora, "data.author=who"]),
+        set(classifier, "quantized", &["model.quantize=nf4", lora, "data.author=who"]),
         set(
             classifier,
             "adapter",
@@ -238,7 +238,7 @@ fn every_field_is_listed_and_private_ones_are_in_private_files() {
     let more = "the sun\tneutral\tperson 70\n".repeat(20);
     let rows = String::from_utf8(classifier.bytes("rows.tsv")).unwrap() + &more;
     fs::write(classifier.path("rows.tsv"), rows).unwrap();
-    let language = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
+    let language = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
     let folders = runs(&classifier, &language);
     let mut wrong = BTreeSet::new();
     let mut seen = BTreeSet::new();

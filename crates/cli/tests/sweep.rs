@@ -96,8 +96,7 @@ fn a_killed_sweep_makes_the_table_of_an_unbroken_one() {
 /// mean. Nothing is done twice; with other attacks the runs, whose weights are gone, are done anew.
 #[test]
 fn a_sweep_attacks_its_runs_and_tabulates_the_attacks() {
-    let bench =
-        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
     fs::write(bench.path("names.txt"), "cat the\ndog warm\n").unwrap();
     let text = |trials: usize| {
         format!(

@@ -159,7 +159,7 @@ fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
             "--set",
             "privacy.clip=1e-3",
             "--set",
-            "training.optimiser=sgd",
+            "training.optimizer=sgd",
             "--set",
             "training.momentum=0.0",
             "--set",
@@ -275,7 +275,7 @@ fn every_way_of_tuning_trains_and_loads_again() {
 
 #[test]
 fn language_models_users_schedules_and_open_runs() {
-    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
     let summary = bench.train(
         "users",
         &[
@@ -308,8 +308,8 @@ fn language_models_users_schedules_and_open_runs() {
         .replace("dp-sgd", "none")
         .replace("epsilon = 8.0\ndelta = 1e-3\nclip = \"automatic\"\n", "");
     fs::write(bench.path("run.toml"), open).unwrap();
-    for (out, optimiser) in [("sgd", "sgd"), ("corrected", "adam-corrected")] {
-        let set = format!("training.optimiser={optimiser}");
+    for (out, optimizer) in [("sgd", "sgd"), ("corrected", "adam-corrected")] {
+        let set = format!("training.optimizer={optimizer}");
         let summary = bench.train(
             out,
             &[
@@ -401,7 +401,7 @@ fn paper_mode_claims_and_guarantees_nothing() {
     }
 }
 
-/// What a method has learnt survives a crash.
+/// What a method has learned survives a crash.
 #[test]
 fn adaptive_methods_are_resumed_as_if_nothing_had_happened() {
     let bench = Bench::classifier();

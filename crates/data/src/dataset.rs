@@ -12,7 +12,7 @@ use super::progress;
 use super::stream::stream;
 use super::tally::Tally;
 use super::task::Task;
-use super::tokenise::Tokeniser;
+use super::tokenize::Tokenizer;
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -42,7 +42,7 @@ impl Dataset {
     pub fn load(
         path: &Path,
         task: &Task,
-        tokeniser: &Tokeniser,
+        tokenizer: &Tokenizer,
         labels: Option<Labels>,
         options: &Options,
     ) -> Result<Dataset> {
@@ -54,7 +54,7 @@ impl Dataset {
                 Some(Labels::of_attribute(path, format, column, options.on_bad_row)?)
             }
         };
-        let mut chunks = stream(path, task, tokeniser, labels.as_ref(), options)?;
+        let mut chunks = stream(path, task, tokenizer, labels.as_ref(), options)?;
         let mut examples = Vec::new();
         while let Some(chunk) = chunks.next() {
             examples.extend(chunk?);
@@ -68,9 +68,9 @@ impl Dataset {
         }
         let (units, skipped, tally) = (chunks.units(), chunks.skipped(), chunks.tally());
         if options.pack {
-            examples = pack(examples, units, tokeniser.max_tokens());
+            examples = pack(examples, units, tokenizer.max_tokens());
         }
-        let masking = Masking::of(task, tokeniser)?;
+        let masking = Masking::of(task, tokenizer)?;
         let most_per_unit = options.most_per_unit();
         Ok(Dataset { examples, labels, units, most_per_unit, masking, skipped, tally })
     }

@@ -8,14 +8,14 @@ use super::example::{Example, Target};
 use super::labels::Labels;
 use super::read::Row;
 use super::task::Task;
-use super::tokenise::{Tokeniser, Tokens};
+use super::tokenize::{Tokenizer, Tokens};
 use std::path::PathBuf;
 
 /// Converts the rows of a file into examples.
 pub struct Encoder<'a> {
     pub file: PathBuf,
     pub task: Task,
-    pub tokeniser: &'a Tokeniser,
+    pub tokenizer: &'a Tokenizer,
     /// Class labels; if `None`, the label column is not read.
     pub labels: Option<&'a Labels>,
     pub long_texts: LongTexts,
@@ -28,15 +28,15 @@ impl<'a> Encoder<'a> {
     pub fn new(
         file: PathBuf,
         task: Task,
-        tokeniser: &'a Tokeniser,
+        tokenizer: &'a Tokenizer,
         labels: Option<&'a Labels>,
         long_texts: LongTexts,
     ) -> Result<Self> {
         let chat = match task {
-            Task::Chat { .. } => Some(ChatTemplate::load(tokeniser.folder())?),
+            Task::Chat { .. } => Some(ChatTemplate::load(tokenizer.folder())?),
             _ => None,
         };
-        Ok(Self { file, task, tokeniser, labels, long_texts, chat })
+        Ok(Self { file, task, tokenizer, labels, long_texts, chat })
     }
 
     /// The examples of a row, at least one. The caller sets their privacy unit.
@@ -46,22 +46,22 @@ impl<'a> Encoder<'a> {
         let examples = match (&self.task, row.values.as_slice()) {
             (Task::Classification { text, .. }, values) => {
                 let tokens = match &values[..text.len()] {
-                    [first, second] => self.tokeniser.pair(first, second)?,
-                    texts => self.tokeniser.text(texts.first().map_or("", String::as_str))?,
+                    [first, second] => self.tokenizer.pair(first, second)?,
+                    texts => self.tokenizer.text(texts.first().map_or("", String::as_str))?,
                 };
                 vec![whole(tokens, self.class(row, values.get(text.len()))?)]
             }
-            (Task::LanguageModelling { .. }, [text, ..]) => {
-                predicted(self.tokeniser.language(text, self.long_texts)?)
+            (Task::LanguageModeling { .. }, [text, ..]) => {
+                predicted(self.tokenizer.language(text, self.long_texts)?)
             }
-            (Task::MaskedLanguageModelling { .. }, [text, ..]) => {
+            (Task::MaskedLanguageModeling { .. }, [text, ..]) => {
                 // Masks are redrawn in every step, so there is no target yet.
-                let pieces = self.tokeniser.masked_language(text, self.long_texts)?;
+                let pieces = self.tokenizer.masked_language(text, self.long_texts)?;
                 pieces.into_iter().map(|tokens| whole(tokens, Target::None)).collect()
             }
             (Task::Completion { .. }, values) => match self.task.prompt_and_completion(values)? {
                 Some((prompt, completion)) => {
-                    predicted(self.tokeniser.completion(&prompt, &completion)?)
+                    predicted(self.tokenizer.completion(&prompt, &completion)?)
                 }
                 None => Vec::new(),
             },
@@ -81,7 +81,7 @@ impl<'a> Encoder<'a> {
         };
         let Some(chat) = &self.chat else { return Err(wrong("there is no chat template".into())) };
         let laid_out = chat.lay_out(messages)?.map_err(wrong)?;
-        let (tokens, spans) = self.tokeniser.conversation(&laid_out)?;
+        let (tokens, spans) = self.tokenizer.conversation(&laid_out)?;
         match spans.is_empty() {
             true => Err(wrong("the assistant's turns have no token".into())),
             false => Ok(Example { tokens, target: Target::Spans(spans), ..Example::default() }),

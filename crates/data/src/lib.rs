@@ -1,7 +1,7 @@
 //! Datasets: text files in, tokenized batches out.
 //!
 //! ```text
-//! file ─ read ─▶ rows ─ tokenise ─▶ examples ─ Poisson sampling ─▶ units ─ pack ─▶ batch
+//! file ─ read ─▶ rows ─ tokenize ─▶ examples ─ Poisson sampling ─▶ units ─ pack ─▶ batch
 //! ```
 //!
 //! Files are streamed and untrusted: whatever their bytes, the result is either rows or an
@@ -38,7 +38,7 @@ mod stream;
 mod tally;
 mod task;
 mod template;
-mod tokenise;
+mod tokenize;
 mod units;
 
 pub use batch::{Batch, micro_batches, micro_batches_in_order, pieces};
@@ -64,7 +64,7 @@ pub use stream::{Stream, examples_by_line, stream};
 pub use tally::Tally;
 pub use task::Task;
 pub use template::Template;
-pub use tokenise::{MOST_OF_TOKENIZER, Tokeniser, Tokens};
+pub use tokenize::{MOST_OF_TOKENIZER, Tokenizer, Tokens};
 pub use undertone_settings::LongTexts;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::error::{Error, Result};
 use super::example::{Example, Target};
 use super::shuffle::below;
 use super::task::Task;
-use super::tokenise::Tokeniser;
+use super::tokenize::Tokenizer;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -37,15 +37,15 @@ pub struct Masking {
 
 impl Masking {
     /// The masking that a task needs: `None` unless it is masked language modeling.
-    pub fn of(task: &Task, tokeniser: &Tokeniser) -> Result<Option<Masking>> {
+    pub fn of(task: &Task, tokenizer: &Tokenizer) -> Result<Option<Masking>> {
         match task {
-            Task::MaskedLanguageModelling { .. } => Masking::new(tokeniser, SHARE).map(Some),
+            Task::MaskedLanguageModeling { .. } => Masking::new(tokenizer, SHARE).map(Some),
             _ => Ok(None),
         }
     }
 
     /// Masks a fraction of the tokens that are not special, usually 0.15.
-    pub fn new(tokeniser: &Tokeniser, share: f64) -> Result<Masking> {
+    pub fn new(tokenizer: &Tokenizer, share: f64) -> Result<Masking> {
         if !(share > 0.0 && share <= 1.0) {
             return Err(Error::invalid(
                 "the share of masked tokens",
@@ -53,15 +53,15 @@ impl Masking {
                 "above 0 and at most 1",
             ));
         }
-        let usable = tokeniser.usable() as u64;
-        let Some(mask) = tokeniser.mask().filter(|&mask| u64::from(mask) < usable) else {
+        let usable = tokenizer.usable() as u64;
+        let Some(mask) = tokenizer.mask().filter(|&mask| u64::from(mask) < usable) else {
             return Err(Error::invalid(
                 "the tokenizer's mask token",
                 "missing",
                 "in the vocabulary for masked language modeling",
             ));
         };
-        Ok(Masking { mask, vocabulary: usable, special: tokeniser.special(), share })
+        Ok(Masking { mask, vocabulary: usable, special: tokenizer.special(), share })
     }
 
     /// The chosen examples as masked for a training step, in the order in which they were chosen.
@@ -134,7 +134,7 @@ mod tests {
     fn masking(tokenizer: &serde_json::Value, share: f64) -> Result<Masking> {
         let folder = tempfile::tempdir().unwrap();
         fixture::write(folder.path(), tokenizer);
-        Masking::new(&Tokeniser::load(folder.path())?, share)
+        Masking::new(&Tokenizer::load(folder.path())?, share)
     }
 
     fn example() -> Example {
@@ -196,8 +196,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fixture::write(folder.path(), &fixture::bert());
         let of = |embedded: usize| {
-            let tokeniser = Tokeniser::load(folder.path())?.with_embedded(embedded);
-            Masking::new(&tokeniser, 1.0)
+            let tokenizer = Tokenizer::load(folder.path())?.with_embedded(embedded);
+            Masking::new(&tokenizer, 1.0)
         };
         let masked = of(6).unwrap().mask(&example(), [1; 32], 0);
         let Target::Masked { labels, .. } = &masked.target else { panic!() };

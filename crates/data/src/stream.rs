@@ -9,7 +9,7 @@ use super::options::{Options, PrivacyUnit};
 use super::read::{self, Meter, Row, Rows};
 use super::tally::Tally;
 use super::task::Task;
-use super::tokenise::Tokeniser;
+use super::tokenize::Tokenizer;
 use super::units::Units;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub struct Stream<'a> {
 pub fn stream<'a>(
     path: &Path,
     task: &Task,
-    tokeniser: &'a Tokeniser,
+    tokenizer: &'a Tokenizer,
     labels: Option<&'a Labels>,
     options: &Options,
 ) -> Result<Stream<'a>> {
@@ -55,7 +55,7 @@ pub fn stream<'a>(
     };
     let long_texts = options.long_texts;
     let texts = task.without_label().columns().len();
-    let encoder = Encoder::new(path.into(), task, tokeniser, labels, long_texts)?;
+    let encoder = Encoder::new(path.into(), task, tokenizer, labels, long_texts)?;
     let units = Units::new(&options.unit, options.part, texts);
     Ok(Stream { rows, encoder, units, ended: false })
 }
@@ -65,10 +65,10 @@ pub fn stream<'a>(
 pub fn examples_by_line(
     path: &Path,
     task: &Task,
-    tokeniser: &Tokeniser,
+    tokenizer: &Tokenizer,
     options: &Options,
 ) -> Result<BTreeMap<u64, usize>> {
-    let mut stream = stream(path, task, tokeniser, None, options)?;
+    let mut stream = stream(path, task, tokenizer, None, options)?;
     let mut found = BTreeMap::new();
     loop {
         let mut examples = Vec::new();

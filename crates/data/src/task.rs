@@ -16,12 +16,12 @@ pub enum Task {
         label: Option<String>,
     },
     /// Causal language modeling: the next token of a text.
-    LanguageModelling {
+    LanguageModeling {
         /// The text column.
         text: String,
     },
     /// Masked language modeling: the original tokens of masked positions of a text.
-    MaskedLanguageModelling {
+    MaskedLanguageModeling {
         /// The text column.
         text: String,
     },
@@ -46,7 +46,7 @@ impl Task {
             Task::Classification { text, label } => {
                 text.iter().chain(label).map(String::as_str).collect()
             }
-            Task::LanguageModelling { text } | Task::MaskedLanguageModelling { text } => vec![text],
+            Task::LanguageModeling { text } | Task::MaskedLanguageModeling { text } => vec![text],
             Task::Completion { prompt, completion } => {
                 let columns = |text| Template::parse(text).map_or(vec![text], Template::columns);
                 [columns(prompt.as_str()), columns(completion)].concat()

@@ -4,21 +4,21 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use undertone_data::{
     Batch, Dataset, Error, Example, Labels, LongTexts, Options, PoissonSampler, PrivacyUnit,
-    Target, Task, Tokeniser, micro_batches, stream,
+    Target, Task, Tokenizer, micro_batches, stream,
 };
 
 use crate::fixture;
 
 struct Given {
     folder: TempDir,
-    tokeniser: Tokeniser,
+    tokenizer: Tokenizer,
 }
 
 fn given(tokenizer: serde_json::Value) -> Given {
     let folder = tempfile::tempdir().unwrap();
     fixture::write(folder.path(), &tokenizer);
-    let tokeniser = Tokeniser::load(folder.path()).unwrap().with_max_tokens(6).unwrap();
-    Given { folder, tokeniser }
+    let tokenizer = Tokenizer::load(folder.path()).unwrap().with_max_tokens(6).unwrap();
+    Given { folder, tokenizer }
 }
 
 impl Given {
@@ -29,7 +29,7 @@ impl Given {
     }
 
     fn load(&self, file: &Path, task: &Task, options: &Options) -> Result<Dataset, Error> {
-        Dataset::load(file, task, &self.tokeniser, None, options)
+        Dataset::load(file, task, &self.tokenizer, None, options)
     }
 }
 
@@ -38,7 +38,7 @@ fn sentiment() -> Task {
 }
 
 fn language() -> Task {
-    Task::LanguageModelling { text: "text".into() }
+    Task::LanguageModeling { text: "text".into() }
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn given_labels_hold_and_a_stranger_says_where() {
     let file = given.file("a.tsv", "text\tlabel\na\t1\nb\tpositive\nc\tneutral\n");
     let labels = Labels::given(vec!["negative".into(), "positive".into()]).unwrap();
     let error =
-        Dataset::load(&file, &sentiment(), &given.tokeniser, Some(labels), &Options::default())
+        Dataset::load(&file, &sentiment(), &given.tokenizer, Some(labels), &Options::default())
             .unwrap_err();
     assert!(
         matches!(error, Error::UnknownLabel { line: 4, ref label, .. } if label == "neutral"),
@@ -89,7 +89,7 @@ fn a_file_without_labels_can_be_streamed() {
     let rows: String = (0..10_000).map(|i| format!("{i}\ta b\n")).collect();
     let file = given.file("a.tsv", &format!("index\ttext\n{rows}"));
     let (task, options) = (sentiment(), Options::default());
-    let chunks: Vec<Vec<Example>> = stream(&file, &task, &given.tokeniser, None, &options)
+    let chunks: Vec<Vec<Example>> = stream(&file, &task, &given.tokenizer, None, &options)
         .unwrap()
         .map(|chunk| chunk.unwrap())
         .collect();
@@ -108,7 +108,7 @@ fn a_stream_ends_with_its_first_error() {
     let file = given.file("a.tsv", &format!("text\tlabel\n{rows}torn\n"));
     let labels = Labels::given(vec!["yes".into()]).unwrap();
     let (task, options) = (sentiment(), Options::default());
-    let mut chunks = stream(&file, &task, &given.tokeniser, Some(&labels), &options).unwrap();
+    let mut chunks = stream(&file, &task, &given.tokenizer, Some(&labels), &options).unwrap();
     let error = chunks.find_map(|chunk| chunk.err()).unwrap();
     assert!(matches!(error, Error::TornRow { line: 9_002, .. }), "{error}");
     assert!(chunks.next().is_none());

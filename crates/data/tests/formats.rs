@@ -6,7 +6,7 @@ use crate::parquet_files;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use undertone_data::{
-    Dataset, Error, Options, PrivacyUnit, Target, Task, Tokeniser, examples_by_line,
+    Dataset, Error, Options, PrivacyUnit, Target, Task, Tokenizer, examples_by_line,
 };
 
 struct Given {
@@ -50,13 +50,13 @@ impl Given {
         max_tokens: usize,
         options: &Options,
     ) -> Result<Dataset, Error> {
-        let tokeniser = Tokeniser::load(self.folder.path())?.with_max_tokens(max_tokens)?;
-        Dataset::load(file, task, &tokeniser, None, options)
+        let tokenizer = Tokenizer::load(self.folder.path())?.with_max_tokens(max_tokens)?;
+        Dataset::load(file, task, &tokenizer, None, options)
     }
 }
 
 fn language() -> Task {
-    Task::LanguageModelling { text: "text".into() }
+    Task::LanguageModeling { text: "text".into() }
 }
 
 fn chat() -> Task {
@@ -82,8 +82,8 @@ fn several_files_are_read_as_one() {
     let of_authors = given.load_with(&pattern, &language(), 6, &options).unwrap();
     assert_eq!(of_authors.examples.iter().map(|e| e.unit).collect::<Vec<_>>(), [0, 1, 0]);
     // No two rows have one line.
-    let tokeniser = Tokeniser::load(given.folder.path()).unwrap();
-    let lines = examples_by_line(&pattern, &language(), &tokeniser, &Options::default()).unwrap();
+    let tokenizer = Tokenizer::load(given.folder.path()).unwrap();
+    let lines = examples_by_line(&pattern, &language(), &tokenizer, &Options::default()).unwrap();
     assert_eq!(lines.into_iter().collect::<Vec<_>>(), [(2, 1), (3, 1), (5, 1)]);
     // A mistake names its file; a file without rows is one.
     given.file("rows/c.tsv", b"other\nd\n");

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::path::Path;
 use undertone_data::format_of;
-use undertone_data::{LongTexts, Tokeniser, read};
+use undertone_data::{LongTexts, Tokenizer, read};
 
 use crate::fixture;
 use crate::parquet_files;
@@ -126,12 +126,12 @@ fn parquet() {
 fn tokenizer() {
     let bytes = fixture::bert().to_string().into_bytes();
     mutate("tokenizer.json", &bytes, |path| {
-        if let Ok(tokeniser) = Tokeniser::load(path) {
+        if let Ok(tokenizer) = Tokenizer::load(path) {
             let _ =
-                tokeniser.text("a b c [MASK] Ω").and_then(|tokens| tokeniser.decode(&tokens.ids));
-            let _ = tokeniser.pair("a b", "c d");
-            let _ = tokeniser.language("a b c", LongTexts::Split { at_most: 3 });
-            let _ = tokeniser.completion("a b c", "d e f");
+                tokenizer.text("a b c [MASK] Ω").and_then(|tokens| tokenizer.decode(&tokens.ids));
+            let _ = tokenizer.pair("a b", "c d");
+            let _ = tokenizer.language("a b c", LongTexts::Split { at_most: 3 });
+            let _ = tokenizer.completion("a b c", "d e f");
         }
     });
 }

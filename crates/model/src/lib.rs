@@ -20,7 +20,7 @@ mod network;
 mod objective;
 mod parameters;
 mod pass;
-pub mod sanitised;
+pub mod sanitized;
 mod text;
 pub mod tuning;
 
@@ -29,7 +29,7 @@ pub use factor::{Factor, Gradients, Receiver};
 pub use layer::head::TaskHead;
 pub use memory::{Frozen, TrainingMemory, keeps_gradient, keeps_gradient_of_table};
 pub use network::{Forward, ForwardOptions, Model, Network};
-pub use objective::{Losses, Objective, RandomisedResponse, Weighting};
+pub use objective::{Losses, Objective, RandomizedResponse, Weighting};
 pub use parameters::{Origin, Parameter, ParameterId, Parameters};
 pub use pass::Pass;
 

@@ -18,14 +18,14 @@ pub enum Weighting {
 
 /// Probabilities of the k-ary randomized response that perturbed the labels (local DP).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RandomisedResponse {
+pub struct RandomizedResponse {
     /// Probability that the true label is reported.
     pub kept: f64,
     /// Probability of each other label.
     pub other: f64,
 }
 
-impl RandomisedResponse {
+impl RandomizedResponse {
     /// The corrected loss −ln(q + (k − q) p) computed from the cross-entropy −ln p, where k and q
     /// are the probabilities of reporting the true label and any other label; and the ratio of
     /// their gradients.
@@ -135,7 +135,7 @@ impl Objective {
         logits: &Matrix,
         weighting: Weighting,
         units: &[u32],
-        labels: Option<RandomisedResponse>,
+        labels: Option<RandomizedResponse>,
     ) -> Result<(Matrix, Option<Matrix>)> {
         self.check_targets(logits.columns())?;
         let mut weights = self.weights(weighting, units);

@@ -2,18 +2,18 @@
 
 use super::Model;
 use std::path::Path;
-use undertone_data::{Error, Labels, Tokeniser};
+use undertone_data::{Error, Labels, Tokenizer};
 
 impl Model {
     /// The tokenizer of the model's folder, truncating at `max_tokens` or the model's maximum
     /// sequence length, whichever is smaller.
-    pub fn tokeniser(&self, folder: &Path, max_tokens: usize) -> Result<Tokeniser, Error> {
-        let tokeniser =
-            Tokeniser::load(folder)?.with_max_tokens(max_tokens.min(self.network.max_positions))?;
-        let tokeniser = tokeniser.with_embedded(self.network.vocabulary);
+    pub fn tokenizer(&self, folder: &Path, max_tokens: usize) -> Result<Tokenizer, Error> {
+        let tokenizer =
+            Tokenizer::load(folder)?.with_max_tokens(max_tokens.min(self.network.max_positions))?;
+        let tokenizer = tokenizer.with_embedded(self.network.vocabulary);
         Ok(match self.end_tokens().first() {
-            Some(&eos) => tokeniser.with_eos(eos),
-            None => tokeniser,
+            Some(&eos) => tokenizer.with_eos(eos),
+            None => tokenizer,
         })
     }
 

@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn normalisation(
+    fn normalization(
         size in (1_usize..70, 1_usize..90),
         seed: u64,
         residual: bool,
@@ -70,11 +70,11 @@ proptest! {
         on_each_device(|device| {
             let [x, r, dy, w, b] = [&x, &r, &dy, &w, &b].map(|m| m.to_device(&device).unwrap());
             let residual = residual.then_some(&r);
-            let ours = tensor::normalise(kind, &x, residual, &w, Some(&b), 1e-3).unwrap();
+            let ours = tensor::normalize(kind, &x, residual, &w, Some(&b), 1e-3).unwrap();
             same("norm", &ours.output, &output);
-            same("normalised", &ours.normalised, &hat);
+            same("normalized", &ours.normalized, &hat);
             let inverse = &ours.inverse_std;
-            let found = tensor::normalise_backward(kind, &ours.normalised, inverse, &w, &dy);
+            let found = tensor::normalize_backward(kind, &ours.normalized, inverse, &w, &dy);
             close("norm backward", &found.unwrap(), &back, size);
         });
     }
@@ -443,7 +443,7 @@ fn empty_results() {
     let none = Matrix::zeros(0, 8);
     let weight = Matrix::zeros(1, 8);
     assert_eq!(
-        tensor::normalise(NormKind::Layer, &none, None, &weight, None, 1e-5).unwrap().output.rows(),
+        tensor::normalize(NormKind::Layer, &none, None, &weight, None, 1e-5).unwrap().output.rows(),
         0
     );
     assert_eq!(tensor::activate(Activation::Gelu, &none).unwrap().rows(), 0);

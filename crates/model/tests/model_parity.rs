@@ -59,7 +59,7 @@ fn check(name: &str, device: &Device) {
     let expected = Expected::of(name);
     let batch = batch(name, &model);
     let hidden = model.hidden_states(&batch).unwrap();
-    // transformers shows the last state after the last normalisation where there is one.
+    // transformers shows the last state after the last normalization where there is one.
     let shown: Vec<usize> = (0..model.network.blocks.len()).chain([hidden.len() - 1]).collect();
     for (k, state) in shown.into_iter().enumerate() {
         assert_close(

@@ -4,7 +4,7 @@
 use crate::common::fixture;
 use std::fs;
 use std::path::Path;
-use undertone_data::{Batch, Example, Tokeniser};
+use undertone_data::{Batch, Example, Tokenizer};
 use undertone_model::folder::{LoadOptions, load};
 use undertone_model::tuning::load_adapter;
 
@@ -157,8 +157,8 @@ fn damaged_tokenizers() {
         let mut chance = Chance(i as u64 + 1);
         for _ in 0..500 {
             fs::write(&target, chance.damage(&original, usize::MAX)).unwrap();
-            if let Ok(tokeniser) = Tokeniser::load(&target) {
-                let _ = tokeniser.text("A small text, with punctuation; and ünïcode.");
+            if let Ok(tokenizer) = Tokenizer::load(&target) {
+                let _ = tokenizer.text("A small text, with punctuation; and ünïcode.");
             }
         }
     }

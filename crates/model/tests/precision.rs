@@ -85,14 +85,14 @@ fn rows_in_bf16() {
             let (ww, wb) = (Wide::of(&w), Wide::of(&b));
             let [w, b] = [&w, &b].map(|m| m.to_device(&device).unwrap());
             for kind in [NormKind::Layer, NormKind::RootMeanSquare] {
-                let done = tensor::normalise(kind, &x, Some(&y), &w, Some(&b), 1e-3).unwrap();
+                let done = tensor::normalize(kind, &x, Some(&y), &w, Some(&b), 1e-3).unwrap();
                 let (output, hat, inverse) = norm::forward(kind, &wx, Some(&wy), &ww, &wb, 1e-3);
                 near("norm", &done.output, &output);
-                near("normalised", &done.normalised, &hat);
-                let back = norm::backward(kind, &Wide::of(&done.normalised), &inverse, &ww, &wdy);
+                near("normalized", &done.normalized, &hat);
+                let back = norm::backward(kind, &Wide::of(&done.normalized), &inverse, &ww, &wdy);
                 let terms = inverse.iter().fold(0.0, |most: f64, r| most.max(*r));
                 let found =
-                    tensor::normalise_backward(kind, &done.normalised, &done.inverse_std, &w, &dy);
+                    tensor::normalize_backward(kind, &done.normalized, &done.inverse_std, &w, &dy);
                 let size = terms * ww.largest() * wdy.largest();
                 super::precision::near("norm backward", &found.unwrap(), &back, size);
             }
@@ -249,7 +249,7 @@ fn bounds_under_weights_are_never_too_small() {
     let all = devices().into_iter().chain(rounding_devices());
     for device in all {
         for (d, p) in [(40, 96), (130, 3), (64, 64), (1, 70)] {
-            let cancelling = |columns: usize, seed: u64, sign: f32| {
+            let canceling = |columns: usize, seed: u64, sign: f32| {
                 let mut values = numbers(330, columns, seed).to_vec().unwrap();
                 for t in (1..330).step_by(2) {
                     for j in 0..columns {
@@ -258,7 +258,7 @@ fn bounds_under_weights_are_never_too_small() {
                 }
                 activations(&Matrix::from_vec(330, columns, values), &device)
             };
-            let (a, e) = (cancelling(d, 1, 1.0), cancelling(p, 2, -1.0));
+            let (a, e) = (canceling(d, 1, 1.0), canceling(p, 2, -1.0));
             let (wa, we) = (Wide::of(&a), Wide::of(&e));
             let weights: Vec<f32> = (0..d * p).map(|i| (i * 7 % 11) as f32 * 0.3).collect();
             let mask: Vec<f32> = (0..d * p).map(|i| f32::from(i % 3 == 0)).collect();

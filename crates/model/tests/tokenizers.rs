@@ -3,13 +3,13 @@
 
 use crate::common::fixture;
 use serde_json::Value;
-use undertone_data::Tokeniser;
+use undertone_data::Tokenizer;
 
 #[test]
 fn every_kind_of_tokenizer_equals_the_library() {
     for kind in ["tokenizer-wordpiece", "tokenizer-bpe", "tokenizer-unigram"] {
         let folder = fixture("..").join(kind);
-        let tokeniser = Tokeniser::load(&folder).unwrap().with_max_tokens(4096).unwrap();
+        let tokenizer = Tokenizer::load(&folder).unwrap().with_max_tokens(4096).unwrap();
         let expected = std::fs::read_to_string(folder.join("expected.json")).unwrap();
         let expected: Value = serde_json::from_str(&expected).unwrap();
         let numbers =
@@ -18,13 +18,13 @@ fn every_kind_of_tokenizer_equals_the_library() {
         // A text of no tokens gets the end-of-text token here.
         let is_something = |row: &&Value| row["ids"] != Value::Array(Vec::new());
         for row in expected["texts"].as_array().unwrap().iter().filter(is_something) {
-            let found = tokeniser.text(&text(&row["text"])).unwrap();
+            let found = tokenizer.text(&text(&row["text"])).unwrap();
             assert_eq!(found.ids, numbers(&row["ids"]), "{kind}: {row}");
         }
         // GPT-2's has no template for pairs.
         let pairs = expected["pairs"].as_array().filter(|_| kind != "tokenizer-bpe");
         for row in pairs.into_iter().flatten() {
-            let found = tokeniser.pair(&text(&row["a"]), &text(&row["b"])).unwrap();
+            let found = tokenizer.pair(&text(&row["a"]), &text(&row["b"])).unwrap();
             assert_eq!(found.ids, numbers(&row["ids"]), "{kind}: {row}");
             let segments = numbers(&row["type_ids"]);
             let given =

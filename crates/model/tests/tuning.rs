@@ -192,13 +192,13 @@ fn lora_on_parts_of_a_fused_layer_is_what_it_says() {
     let untouched = base("gpt2-causal-lm");
     let batch = batch("gpt2-causal-lm", &untouched);
     let folder = tempfile::tempdir().unwrap();
-    for rank_stabilised in [false, true] {
+    for rank_stabilized in [false, true] {
         let settings = LoraSettings {
             rank: 3,
             alpha: 5.0,
             dropout: 0.0,
             targets: vec!["c_attn.query".into(), "value".into()],
-            rank_stabilised,
+            rank_stabilized,
             ..LoraSettings::default()
         };
         let mut model = untouched.clone();
@@ -266,12 +266,12 @@ fn lora_on_parts_of_a_fused_layer_is_what_it_says() {
                 }
             }
         }
-        let saved = folder.path().join(format!("parts-{rank_stabilised}"));
+        let saved = folder.path().join(format!("parts-{rank_stabilized}"));
         save_adapter(&model, &saved, &BaseModel::named("base")).unwrap();
         let config = std::fs::read_to_string(saved.join("adapter_config.json")).unwrap();
         let config: serde_json::Value = serde_json::from_str(&config).unwrap();
         assert_eq!((&config["r"], &config["target_modules"]), (&6.into(), &["c_attn"][..].into()));
-        let alpha = if rank_stabilised { 5.0 * 2_f64.sqrt() } else { 10.0 };
+        let alpha = if rank_stabilized { 5.0 * 2_f64.sqrt() } else { 10.0 };
         assert!((config["lora_alpha"].as_f64().unwrap() - alpha).abs() < 1e-12);
         let mut back = untouched.clone();
         load_adapter(&mut back, &saved).unwrap();

@@ -169,8 +169,8 @@ fn lora_is_on_the_layers_that_are_named() {
     let paths = ["model.layers.1.self_attn.q_proj", "model.layers.1.self_attn.v_proj"];
     assert_eq!(one["target_modules"], json!(paths));
 
-    let stabilised = there_and_back("llama-causal-lm", lora(&|s| s.rank_stabilised = true), true);
-    assert_eq!((&stabilised["use_rslora"], &stabilised["r"]), (&json!(true), &json!(2)));
+    let stabilized = there_and_back("llama-causal-lm", lora(&|s| s.rank_stabilized = true), true);
+    assert_eq!((&stabilized["use_rslora"], &stabilized["r"]), (&json!(true), &json!(2)));
 
     for name in MODELS.into_iter().chain(["phi3-causal-lm", "deberta-classification"]) {
         let dora = there_and_back(name, lora(&|s| s.dora = true), true);

@@ -28,14 +28,14 @@ pub struct Reach<'a> {
 
 impl<'a> Reach<'a> {
     pub fn new(task: &'a Task, kind: Kind, epoch: usize) -> Self {
-        let norm = f64::from(task.sanitiser.norm);
+        let norm = f64::from(task.sanitizer.norm);
         let noise = &task.releases.noise_multipliers;
         let noise = match kind {
             Kind::Contribution => noise.get(epoch).copied().unwrap_or(0.0),
             Kind::Query => task.query_noise(),
         };
         Self {
-            direction: task.sanitiser.direction.as_deref(),
+            direction: task.sanitizer.direction.as_deref(),
             number: MARGIN * norm * (1.0 + STDS * noise),
             norm: MARGIN * norm * (1.0 + (STDS + (task.width as f64).sqrt()) * noise),
         }
@@ -74,8 +74,8 @@ mod tests {
             .flat_map(|(norm, noise)| directions.clone().map(|d| (norm, noise, d)))
         {
             let mut task = task();
-            task.sanitiser.norm = norm;
-            task.sanitiser.direction = direction.clone();
+            task.sanitizer.norm = norm;
+            task.sanitizer.direction = direction.clone();
             task.releases.noise_multipliers = vec![multiplier];
             let stds = vec![multiplier * f64::from(norm)];
             let noise = EmbeddingNoise::new(&Secret::from_seed(1), ReleaseKind::Once, stds);
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn releases_beyond_the_noise_are_not() {
         let mut task = task();
-        task.sanitiser.direction = Some(vec![1.0, 0.5, 2.0, 1.0]);
+        task.sanitizer.direction = Some(vec![1.0, 0.5, 2.0, 1.0]);
         let reach = Reach::new(&task, Kind::Contribution, 0);
         // 1.01 (1 + 10 · 1.6) = 17.17 times the direction, and 1.01 (1 + 12 · 1.6) = 20.4 in all.
         assert!(reach.holds(&[17.1, 0.0, 0.0, 0.0]) && reach.holds(&[0.0, 0.0, -34.3, 0.0]));

@@ -24,7 +24,7 @@ pub struct Trained {
     pub task: String,
     /// Folder of the model.
     pub model: PathBuf,
-    /// How many releases of an epoch it has learnt from.
+    /// How many releases of an epoch it has learned from.
     pub releases: u64,
     /// Of how many owners.
     pub owners: u64,
@@ -150,12 +150,12 @@ fn measure(folder: &TaskFolder, half: &ProviderHalf, test: &PublicTest) -> Resul
     if test.text.len() != task.texts {
         return Err(Error::mistake(format!("the task's texts have {} columns", task.texts)));
     }
-    let tokeniser =
-        half.model().tokeniser(&folder.model(), task.max_tokens).map_err(undertone::Error::from)?;
+    let tokenizer =
+        half.model().tokenizer(&folder.model(), task.max_tokens).map_err(undertone::Error::from)?;
     let columns =
         DataTask::Classification { text: test.text.clone(), label: Some(test.label.clone()) };
     let labels = Labels::given(task.labels.clone())?;
-    let data = Dataset::load(&test.file, &columns, &tokeniser, Some(labels), &Options::default())?;
+    let data = Dataset::load(&test.file, &columns, &tokenizer, Some(labels), &Options::default())?;
     Ok(half.evaluate(&data.examples)?)
 }
 

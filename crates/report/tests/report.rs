@@ -89,7 +89,7 @@ fn folder(parent: &Path, name: &str, mode: Option<Mode>, change: impl Fn(&mut Va
             },
             "training": {
                 "epochs": 2, "batch": 100, "learning_rate": 1e-3,
-                "learning_rate_schedule": "linear", "optimiser": "adamw"
+                "learning_rate_schedule": "linear", "optimizer": "adamw"
             }
         }
     });

@@ -327,7 +327,7 @@ mod tests {
             "plan": {
                 "model": { "path": "model", "tuning": "full" },
                 "data": {
-                    "task": "language-modelling", "train": "a.txt", "text": "text",
+                    "task": "language-modeling", "train": "a.txt", "text": "text",
                     "validation": "b.txt", "validation_is_public": validation_is_public
                 },
                 "privacy": { "method": "dp-sgd" },

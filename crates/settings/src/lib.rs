@@ -49,7 +49,7 @@ pub use file::{
     InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
     LogFormat, LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection,
     MvgHead, MvgSection, NcclUse, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow,
-    OptimiserKind, PrecisionName, PrivacySection, PublicFile, Quantise, RapFtSection, ReleaseKind,
+    OptimizerKind, PrecisionName, PrivacySection, PublicFile, Quantize, RapFtSection, ReleaseKind,
     ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection,
     Tuning, WeightAverage, WrittenRun, edit_distance, key_named,
 };

@@ -235,10 +235,10 @@ fn folder(row: &str, column: &str, seed: Option<u64>, runs: &[Run]) -> String {
 
 /// Keeps letters, digits, dots and hyphens; anything else becomes a hyphen.
 pub fn plain(label: &str) -> String {
-    let spelt = label.replace('ε', "epsilon").replace('δ', "delta");
+    let spelled = label.replace('ε', "epsilon").replace('δ', "delta");
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '.';
     // No hidden files and no "..".
-    let parts = spelt.split(|c| !letters(c)).map(|part| part.trim_matches('.'));
+    let parts = spelled.split(|c| !letters(c)).map(|part| part.trim_matches('.'));
     let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-").to_lowercase();
     if name.is_empty() { "cell".into() } else { name }
 }

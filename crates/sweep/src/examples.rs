@@ -6,7 +6,7 @@ use crate::subset::Subsets;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use undertone::{Plan, method};
-use undertone_run::{LearningRateSchedule, OptimiserKind};
+use undertone_run::{LearningRateSchedule, OptimizerKind};
 
 fn sweep_files() -> Vec<PathBuf> {
     let papers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/papers");
@@ -74,7 +74,7 @@ fn mvg_trains_as_its_paper_says() {
             assert_eq!((training.epochs, training.batch), (3, 32), "{said}");
             assert_eq!(training.learning_rate_schedule, LearningRateSchedule::Linear, "{said}");
             assert!(training.warmup > 0.0 && training.dropout, "{said}");
-            assert_eq!(training.optimiser, OptimiserKind::Adamw, "{said}");
+            assert_eq!(training.optimizer, OptimizerKind::Adamw, "{said}");
             let small = path.parent().unwrap().ends_with("small");
             assert!(small || training.learning_rate == 2e-5, "{said}");
             runs += 1;

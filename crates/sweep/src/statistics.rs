@@ -8,8 +8,8 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 /// The standard error of the mean: s/√n, with n − 1 in s. None of fewer than two.
 pub fn standard_error(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
-    let centre = mean(values).filter(|_| values.len() > 1)?;
-    let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
+    let center = mean(values).filter(|_| values.len() > 1)?;
+    let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
     Some((squares / (n - 1.0) / n).sqrt())
 }
 
@@ -22,12 +22,12 @@ pub fn standard_error(values: &[f64]) -> Option<f64> {
 /// | all differences alike | none: their spread is not known to be 0, only not seen |
 pub fn paired_p_value(differences: &[f64]) -> Option<f64> {
     let error = standard_error(differences)?;
-    let centre = mean(differences)?;
+    let center = mean(differences)?;
     // Differences that are equal up to rounding.
     if error <= 1e-12 * differences.iter().map(|d| d.abs()).fold(0.0, f64::max) {
         return None;
     }
-    Some(upper_tail(centre / error, (differences.len() - 1) as f64))
+    Some(upper_tail(center / error, (differences.len() - 1) as f64))
 }
 
 /// P(T ≥ t) of Student's distribution.

@@ -75,7 +75,7 @@ impl Table {
                 let values: Vec<Option<f64>> =
                     cells.of[r][c].as_ref()?.iter().map(figure).collect();
                 let published = sweep.published(r, &sweep.columns[c].label);
-                Some(summarised(values, published, metric.decimals()))
+                Some(summarized(values, published, metric.decimals()))
             };
             let mut shown: Vec<Option<Cell>> = (0..sweep.columns.len()).map(cell).collect();
             if sweep.file.average.is_some() {
@@ -87,7 +87,7 @@ impl Table {
                     cells.of[r][c].as_ref()?.iter().map(figure).collect();
                 // Not every row has it: non-private runs have no noise to measure with.
                 let any = values.iter().any(Option::is_some);
-                any.then(|| summarised(values, sweep.published(r, &label), also.decimals()))
+                any.then(|| summarized(values, sweep.published(r, &label), also.decimals()))
             }));
             Row { label: row.label.clone(), reference: row.reference, cells: shown }
         });
@@ -151,10 +151,10 @@ fn average(cells: &[Option<Cell>]) -> Option<Cell> {
     let published: Option<Vec<f64>> = all.iter().map(|cell| cell.published).collect();
     let published = published.and_then(|all| mean(&all));
     let decimals = all.first()?.decimals;
-    Some(summarised((0..seeds).map(of_seed).collect(), published, decimals))
+    Some(summarized((0..seeds).map(of_seed).collect(), published, decimals))
 }
 
-fn summarised(values: Vec<Option<f64>>, published: Option<f64>, decimals: usize) -> Cell {
+fn summarized(values: Vec<Option<f64>>, published: Option<f64>, decimals: usize) -> Cell {
     let found: Vec<f64> = values.iter().flatten().copied().collect();
     Cell {
         mean: mean(&found),
@@ -192,7 +192,7 @@ mod tests {
                 .map(|(label, values)| Row {
                     label: (*label).into(),
                     reference: *label == "non-private",
-                    cells: vec![Some(summarised(values.clone(), None, 2))],
+                    cells: vec![Some(summarized(values.clone(), None, 2))],
                 })
                 .collect(),
             notes: Vec::new(),
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn an_average_is_that_of_each_seed_over_the_columns() {
         let cell =
-            |values: [Option<f64>; 2], published| Some(summarised(values.into(), published, 2));
+            |values: [Option<f64>; 2], published| Some(summarized(values.into(), published, 2));
         let (one, two) =
             (cell([Some(1.0), Some(2.0)], Some(10.0)), cell([Some(3.0), None], Some(20.0)));
         let found = average(&[one.clone(), two]).unwrap();

@@ -10,7 +10,7 @@ use super::error::{Error, Result, Shape};
 use super::unit_norms::SquareWeights;
 use super::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalised, Operand, Panels, ParameterUpdate, Relative,
+    Matrix, NoisyGradient, NormKind, Normalized, Operand, Panels, ParameterUpdate, Relative,
     RelativeGradients, RowWeights, UpdateState,
 };
 use std::marker::PhantomData;
@@ -54,17 +54,17 @@ pub(crate) trait Backend: Sized + 'static {
     /// Reshapes in row-major order; copies if the rows are not contiguous.
     fn reshape(matrix: &Self::Matrix, shape: Shape) -> Result<Self::Matrix>;
 
-    fn normalise(
+    fn normalize(
         kind: NormKind,
         x: &Self::Matrix,
         residual: Option<&Self::Matrix>,
         weight: &Self::Matrix,
         bias: Option<&Self::Matrix>,
         epsilon: f32,
-    ) -> Result<Normalised<Self::Matrix>>;
-    fn normalise_backward(
+    ) -> Result<Normalized<Self::Matrix>>;
+    fn normalize_backward(
         kind: NormKind,
-        normalised: &Self::Matrix,
+        normalized: &Self::Matrix,
         inverse_std: &Self::Matrix,
         weight: &Self::Matrix,
         output_gradient: &Self::Matrix,

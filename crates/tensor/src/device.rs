@@ -61,10 +61,10 @@ impl Device {
     }
 
     /// Waits until all queued work is done; a GPU runs asynchronously to the program.
-    pub fn synchronise(&self) -> Result<()> {
+    pub fn synchronize(&self) -> Result<()> {
         match self {
             Self::Cpu => Ok(()),
-            Self::Cuda(device) => device.synchronise(),
+            Self::Cuda(device) => device.synchronize(),
         }
     }
 

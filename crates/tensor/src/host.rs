@@ -56,9 +56,9 @@ impl Host {
         let nf4 = match self.compact().filter(|compact| self.is_all_of(compact)) {
             // Part by part, so that the whole matrix is never expanded to f32.
             Some(compact) => {
-                Nf4::quantise_in_parts(compact.len(), |first, out| compact.expand(first, out))
+                Nf4::quantize_in_parts(compact.len(), |first, out| compact.expand(first, out))
             }
-            None => Nf4::quantise(&self.dense()),
+            None => Nf4::quantize(&self.dense()),
         };
         Self::from_numbers(self.rows, self.columns, Numbers::Nf4(nf4))
     }

@@ -49,7 +49,7 @@ pub use dropout::Dropout;
 pub use error::{Error, Result, Shape};
 pub use gradient_means::{GradientMeans, GradientStatistic, NoisyGradient, gradient_means};
 pub use host::Host;
-pub use norm::{NormKind, Normalised};
+pub use norm::{NormKind, Normalized};
 pub use ops::*;
 pub use output::{Operand, Output, product};
 pub use pool::release_idle_memory;

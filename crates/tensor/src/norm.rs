@@ -25,11 +25,11 @@ impl NormKind {
 
 /// Output of normalization, and what its backward pass needs.
 #[derive(Clone, Debug)]
-pub struct Normalised<M = Matrix> {
+pub struct Normalized<M = Matrix> {
     /// γ ⊙ x̂ + β, `[rows, columns]`.
     pub output: M,
     /// x̂, `[rows, columns]`.
-    pub normalised: M,
+    pub normalized: M,
     /// 1 / standard deviation of each row (for RMSNorm, 1 / root mean square), `[rows, 1]`.
     pub inverse_std: M,
 }

@@ -3,7 +3,7 @@
 use super::backend::{Backend, on_backend};
 use super::error::{Error, Result, count, fits};
 use super::{
-    Activation, AttentionShape, CoordinateWeights, Dropout, Matrix, NormKind, Normalised, Relative,
+    Activation, AttentionShape, CoordinateWeights, Dropout, Matrix, NormKind, Normalized, Relative,
     RelativeGradients,
 };
 
@@ -37,46 +37,46 @@ fn indices_below(
 }
 
 /// Normalizes each row of `x`, or of `x + residual`.
-pub fn normalise(
+pub fn normalize(
     kind: NormKind,
     x: &Matrix,
     residual: Option<&Matrix>,
     weight: &Matrix,
     bias: Option<&Matrix>,
     epsilon: f32,
-) -> Result<Normalised> {
-    const NAME: &str = "normalisation";
+) -> Result<Normalized> {
+    const NAME: &str = "normalization";
     residual.map_or(Ok(()), |residual| same_shape(NAME, x, residual))?;
     is_row(NAME, x, weight)?;
     bias.map_or(Ok(()), |bias| is_row(NAME, x, bias))?;
     on_backend!(NAME, x, |B, at| {
         let (residual, bias) = (at.option(residual)?, at.option(bias)?);
-        let done = B::normalise(kind, at.get(x)?, residual, at.get(weight)?, bias, epsilon)?;
-        Ok(Normalised {
+        let done = B::normalize(kind, at.get(x)?, residual, at.get(weight)?, bias, epsilon)?;
+        Ok(Normalized {
             output: B::wrap(done.output),
-            normalised: B::wrap(done.normalised),
+            normalized: B::wrap(done.normalized),
             inverse_std: B::wrap(done.inverse_std),
         })
     })
 }
 
-/// Gradient with respect to the input of [`normalise`].
-pub fn normalise_backward(
+/// Gradient with respect to the input of [`normalize`].
+pub fn normalize_backward(
     kind: NormKind,
-    normalised: &Matrix,
+    normalized: &Matrix,
     inverse_std: &Matrix,
     weight: &Matrix,
     output_gradient: &Matrix,
 ) -> Result<Matrix> {
-    const NAME: &str = "backward pass of a normalisation";
-    same_shape(NAME, normalised, output_gradient)?;
-    is_row(NAME, normalised, weight)?;
+    const NAME: &str = "backward pass of a normalization";
+    same_shape(NAME, normalized, output_gradient)?;
+    is_row(NAME, normalized, weight)?;
     let found = inverse_std.rows() * inverse_std.columns();
-    count(NAME, normalised.shape(), "standard deviations", found, normalised.rows())?;
-    on_backend!(NAME, normalised, |B, at| {
-        let (hat, inverse) = (at.get(normalised)?, at.get(inverse_std)?);
+    count(NAME, normalized.shape(), "standard deviations", found, normalized.rows())?;
+    on_backend!(NAME, normalized, |B, at| {
+        let (hat, inverse) = (at.get(normalized)?, at.get(inverse_std)?);
         let (weight, gradient) = (at.get(weight)?, at.get(output_gradient)?);
-        Ok(B::wrap(B::normalise_backward(kind, hat, inverse, weight, gradient)?))
+        Ok(B::wrap(B::normalize_backward(kind, hat, inverse, weight, gradient)?))
     })
 }
 

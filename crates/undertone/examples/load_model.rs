@@ -9,7 +9,7 @@
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::tuning::{LoraSettings, Tuning};
-use undertone::run::Quantise;
+use undertone::run::Quantize;
 
 /// A number of /proc/self/status, in bytes.
 fn status(key: &str) -> Result<u64, Box<dyn std::error::Error>> {
@@ -26,14 +26,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         at.and_then(|at| arguments.get(at + 1)).ok_or(format!("give {flag}"))
     };
     let (folder, kept) = (Path::new(value("--model")?), value("--as")?.as_str());
-    let (tuning, quantise) = match kept {
+    let (tuning, quantize) = match kept {
         "frozen" => (Tuning::Lora(LoraSettings::default()), None),
         "full" => (Tuning::Full, None),
-        "nf4" => (Tuning::Lora(LoraSettings::default()), Some(Quantise::Nf4)),
+        "nf4" => (Tuning::Lora(LoraSettings::default()), Some(Quantize::Nf4)),
         other => return Err(format!("--as is {other}, but must be frozen, full or nf4").into()),
     };
     let before = status("VmRSS:")?;
-    let mut model = load(folder, &LoadOptions { quantise, ..LoadOptions::default() })?;
+    let mut model = load(folder, &LoadOptions { quantize, ..LoadOptions::default() })?;
     model.apply_tuning(&tuning, 1)?;
     // Files are read and not mapped, so that all of it is anonymous memory.
     let (peak, stays) = (status("VmHWM:")?, status("VmRSS:")?);

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1);
     let path = path.map_or_else(|| std::env::temp_dir().join(name), PathBuf::from);
 
-    // A model and labelled token sequences. Each example is a privacy unit of its own.
+    // A model and labeled token sequences. Each example is a privacy unit of its own.
     let dimensions = Dimensions {
         layers: 2,
         hidden: 32,

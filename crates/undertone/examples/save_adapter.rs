@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         alpha: 8.0,
         targets,
         layers,
-        rank_stabilised: with == "rslora",
+        rank_stabilized: with == "rslora",
         dora: with == "dora",
         embeddings: with == "embeddings",
         ..LoraSettings::default()
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => Tuning::Lora(lora),
     };
     model.apply_tuning(&tuning, 1)?;
-    // LoRA's B is initialised to zero, which would test nothing; the task head changes too.
+    // LoRA's B is initialized to zero, which would test nothing; the task head changes too.
     let mut random = Random::new(2, 0.02);
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());

@@ -20,7 +20,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Parameters, TaskHead};
 use undertone::noise::{Noise, Secret};
-use undertone::run::{AdaptiveClip, OptimiserKind};
+use undertone::run::{AdaptiveClip, OptimizerKind};
 use undertone::step::optimizer::Settings;
 use undertone::step::{
     Allocation, AllocationMethod, Cost, Learner, Protection, Step, StepSettings,
@@ -296,7 +296,7 @@ fn trained(learner: &Learner) -> Vec<f64> {
 /// with learning rate 1.
 fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64) -> Vec<f64> {
     let settings = Settings {
-        kind: OptimiserKind::Sgd,
+        kind: OptimizerKind::Sgd,
         momentum: 0.0,
         weight_decay: 0.0,
         ..Settings::default()

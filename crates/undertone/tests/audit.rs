@@ -16,7 +16,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, TaskHead};
 use undertone::noise::{Noise, Secret};
-use undertone::run::OptimiserKind;
+use undertone::run::OptimizerKind;
 use undertone::step::optimizer::Settings;
 use undertone::step::{AllocationMethod, Learner, Protection, StepSettings};
 use undertone::tensor::Matrix;
@@ -104,7 +104,7 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
     )));
     let protection = Protection { method, noise: Noise::new(&secret) };
     let settings = Settings {
-        kind: OptimiserKind::Sgd,
+        kind: OptimizerKind::Sgd,
         momentum: 0.0,
         weight_decay: 0.0,
         ..Settings::default()

@@ -11,7 +11,7 @@ use undertone::model::folder::Random;
 use undertone::model::tuning::{LoraSettings, Tuning};
 use undertone::model::{Model, TaskHead};
 use undertone::noise::{Noise, Secret};
-use undertone::run::{OptimiserKind, Quantise};
+use undertone::run::{OptimizerKind, Quantize};
 use undertone::step::optimizer::Settings;
 use undertone::step::{AllocationMethod, Learner, Protection, StepSettings};
 use undertone::tensor::Precision;
@@ -21,7 +21,7 @@ const LABELS: [&str; 2] = ["a", "b"];
 
 /// A model whose frozen weights are in bf16, or in NF4 where they are those of linear layers, with
 /// LoRA that is not zero.
-fn model(architecture: Architecture, head: TaskHead, quantise: Option<Quantise>) -> Model {
+fn model(architecture: Architecture, head: TaskHead, quantize: Option<Quantize>) -> Model {
     let dimensions = Dimensions {
         layers: 2,
         hidden: 64,
@@ -34,7 +34,7 @@ fn model(architecture: Architecture, head: TaskHead, quantise: Option<Quantise>)
     let config = architecture.config(dimensions, &LABELS.map(str::to_owned));
     let mut source = Random::in_bf16(3, 0.1);
     let mut model =
-        architecture.random_from(&mut source, config, head, LABELS.len(), quantise).unwrap();
+        architecture.random_from(&mut source, config, head, LABELS.len(), quantize).unwrap();
     let lora = LoraSettings { targets: vec!["all-linear".into()], ..LoraSettings::default() };
     model.apply_tuning(&Tuning::Lora(lora), 5).unwrap();
     let mut random = Random::new(9, 1.0);
@@ -79,7 +79,7 @@ fn after_a_step(mut model: Model, head: TaskHead, device: &Device) -> Vec<f32> {
         method: AllocationMethod::Proved(Box::new(method)),
         noise: Noise::new(&Secret::from_seed(4)),
     };
-    let kind = OptimiserKind::Sgd;
+    let kind = OptimizerKind::Sgd;
     let settings = Settings { kind, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
     let mut learner = Learner::new(model, settings, Some(protection));
     let step = StepSettings { number: 0, noise_multiplier: 0.1, divisor: 4.0, learning_rate: 1.0 };
@@ -96,8 +96,8 @@ fn a_step_is_that_of_the_same_numbers_in_f32() {
         (Gpt2, TaskHead::CausalLanguageModel),
         (Llama, TaskHead::CausalLanguageModel),
     ] {
-        for quantise in [None, Some(Quantise::Nf4)] {
-            let compact = model(architecture, head, quantise);
+        for quantize in [None, Some(Quantize::Nf4)] {
+            let compact = model(architecture, head, quantize);
             let plain = in_f32(&compact);
             for device in devices() {
                 let wanted = after_a_step(plain.clone(), head, &device);
@@ -106,7 +106,7 @@ fn a_step_is_that_of_the_same_numbers_in_f32() {
                 let apart = wanted.iter().zip(&found).map(|(a, b)| (a - b).abs());
                 let apart = apart.fold(0.0, f32::max) / largest;
                 let name = device.name();
-                assert!(apart < 2e-4, "{architecture:?} {quantise:?} on {name}: {apart:e}");
+                assert!(apart < 2e-4, "{architecture:?} {quantize:?} on {name}: {apart:e}");
             }
         }
     }
@@ -118,7 +118,7 @@ fn numbers_are_the_same_on_every_device() {
     let values = Random::new(2, 1.0).normal(40 * 72, 0.3);
     let halves: Vec<u16> = values.iter().map(|x| (x.to_bits() >> 16) as u16).collect();
     let bf16 = Matrix::from_bf16(40, 72, halves);
-    let nf4 = model(Architecture::Llama, TaskHead::CausalLanguageModel, Some(Quantise::Nf4));
+    let nf4 = model(Architecture::Llama, TaskHead::CausalLanguageModel, Some(Quantize::Nf4));
     let nf4 = &nf4.parameters.iter().find(|(_, p)| p.name.contains("up_proj")).unwrap().1.value;
     for device in devices() {
         let precisions: Vec<Device> = match device {

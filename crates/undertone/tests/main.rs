@@ -14,7 +14,7 @@ mod private_training;
 mod ranks;
 mod relevance;
 mod replay;
-mod sanitiser;
+mod sanitizer;
 mod scores;
 mod secrets;
 mod spans;

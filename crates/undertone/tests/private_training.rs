@@ -10,7 +10,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, TaskHead};
 use undertone::noise::{Noise, Secret};
-use undertone::run::OptimiserKind;
+use undertone::run::OptimizerKind;
 use undertone::step::optimizer::Settings;
 use undertone::step::{AllocationMethod, Learner, Protection, StepSettings};
 
@@ -35,7 +35,7 @@ fn model() -> Model {
 /// SGD with learning rate 1: the weights move by exactly what was released.
 fn learner(clip: Option<Clip>, seed: u64) -> Learner {
     let settings = Settings {
-        kind: OptimiserKind::Sgd,
+        kind: OptimizerKind::Sgd,
         momentum: 0.0,
         weight_decay: 0.0,
         ..Settings::default()
@@ -147,11 +147,11 @@ fn one_unit_moves_the_release_by_at_most_its_bound() {
     }
 }
 
-/// All optimisers against their formulas in double precision, on gradients that are known.
+/// All optimizers against their formulas in double precision, on gradients that are known.
 #[test]
-fn optimisers_follow_their_formulas() {
+fn optimizers_follow_their_formulas() {
     let all = batch(0..8);
-    for kind in [OptimiserKind::Sgd, OptimiserKind::Adamw, OptimiserKind::AdamCorrected] {
+    for kind in [OptimizerKind::Sgd, OptimizerKind::Adamw, OptimizerKind::AdamCorrected] {
         let settings = Settings { kind, weight_decay: 0.1, ..Settings::default() };
         let model = model();
         let given = protection(&model, Clip::Automatic, 2);
@@ -166,7 +166,7 @@ fn optimisers_follow_their_formulas() {
         for number in 0..3 {
             // The gradient that a plain learner in the same place releases.
             let probe_settings =
-                Settings { kind: OptimiserKind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
+                Settings { kind: OptimizerKind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
             let given = protection(&learner.model, Clip::Automatic, 2);
             let mut probe = Learner::new(learner.model.clone(), probe_settings, Some(given));
             let step =
@@ -181,14 +181,14 @@ fn optimisers_follow_their_formulas() {
             let mut furthest: f64 = 0.0;
             for (i, g) in gradient.iter().enumerate() {
                 let kept = if decays[i] { before[i] * (1.0 - 0.01 * 0.1) } else { before[i] };
-                let want = if kind == OptimiserKind::Sgd {
+                let want = if kind == OptimizerKind::Sgd {
                     m[i] = 0.9 * m[i] + g;
                     kept - 0.01 * m[i]
                 } else {
                     m[i] = 0.9 * m[i] + 0.1 * g;
                     v[i] = 0.999 * v[i] + 0.001 * g * g;
                     let mut second: f64 = v[i] / (1.0 - 0.999_f64.powi(t));
-                    if kind == OptimiserKind::AdamCorrected {
+                    if kind == OptimizerKind::AdamCorrected {
                         second = (second - variance).max(variance / 16.0);
                     }
                     kept - 0.01 * (m[i] / (1.0 - 0.9_f64.powi(t))) / (second.sqrt() + 1e-8)

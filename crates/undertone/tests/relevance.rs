@@ -247,7 +247,7 @@ fn biases_have_relevance_under_bitfit() {
     }
 }
 
-/// Equation 16 through a model, by value: the head's two biases and that of the last normalisation,
+/// Equation 16 through a model, by value: the head's two biases and that of the last normalization,
 /// from the hidden state of [CLS] and the weights alone.
 #[test]
 fn biases_under_bitfit_have_the_relevance_of_the_definition() {

@@ -4,11 +4,11 @@
 use crate::common::fixture;
 use std::path::Path;
 use undertone::audit::secret::{Hidden, SecretInText, SecretReader};
-use undertone::data::{Batch, Example, Tokeniser};
+use undertone::data::{Batch, Example, Tokenizer};
 use undertone::model::Model;
 use undertone::model::folder::{LoadOptions, load};
 
-fn reader(name: &str) -> (Model, Tokeniser) {
+fn reader(name: &str) -> (Model, Tokenizer) {
     let folder = tempfile::tempdir().unwrap();
     for file in ["config.json", "model.safetensors"] {
         std::fs::copy(fixture(name).join(file), folder.path().join(file)).unwrap();
@@ -17,8 +17,8 @@ fn reader(name: &str) -> (Model, Tokeniser) {
     let tokenizer = tokenizer.join("tokenizer-wordpiece/tokenizer.json");
     std::fs::copy(tokenizer, folder.path().join("tokenizer.json")).unwrap();
     let model = load(folder.path(), &LoadOptions::default()).unwrap();
-    let tokeniser = model.tokeniser(folder.path(), 16).unwrap();
-    (model, tokeniser)
+    let tokenizer = model.tokenizer(folder.path(), 16).unwrap();
+    (model, tokenizer)
 }
 
 /// ln p of each token at one position.
@@ -37,14 +37,14 @@ fn secret() -> SecretInText {
 
 #[test]
 fn masked_models_hide_the_secret_together_or_in_turn() {
-    let (model, tokeniser) = reader("bert-masked-lm");
+    let (model, tokenizer) = reader("bert-masked-lm");
     let candidates = ["4 2", "4 7", "9", "1 2 3"].map(str::to_owned);
-    let mask = tokeniser.mask().unwrap();
+    let mask = tokenizer.mask().unwrap();
     for hidden in [Hidden::Together, Hidden::InTurn] {
-        let reader = SecretReader::new(&model, &tokeniser, hidden).unwrap();
+        let reader = SecretReader::new(&model, &tokenizer, hidden).unwrap();
         let found = reader.losses(&secret(), &candidates).unwrap();
         for (candidate, found) in candidates.iter().zip(found) {
-            let tokens = tokeniser.text(&format!("the book was {candidate} and good")).unwrap().ids;
+            let tokens = tokenizer.text(&format!("the book was {candidate} and good")).unwrap().ids;
             // [CLS] the book was …
             let places = 4..4 + candidate.split(' ').count();
             let mut wanted = 0.0;
@@ -58,7 +58,7 @@ fn masked_models_hide_the_secret_together_or_in_turn() {
             }
             assert!((found - wanted).abs() < 1e-4, "{hidden:?} {candidate}: {found}, not {wanted}");
         }
-        let tokens = tokeniser.text("the book was 4 2 and good").unwrap().ids;
+        let tokens = tokenizer.text("the book was 4 2 and good").unwrap().ids;
         let mut shown = tokens.clone();
         shown[4..6].fill(mask);
         let ranks = [4, 5].map(|at| {
@@ -71,9 +71,9 @@ fn masked_models_hide_the_secret_together_or_in_turn() {
 
 #[test]
 fn causal_models_read_from_left_to_right() {
-    let (model, tokeniser) = reader("gpt2-causal-lm");
-    let reader = SecretReader::new(&model, &tokeniser, Hidden::default()).unwrap();
-    let tokens = tokeniser.text("the book was 4 2 and good").unwrap().ids;
+    let (model, tokenizer) = reader("gpt2-causal-lm");
+    let reader = SecretReader::new(&model, &tokenizer, Hidden::default()).unwrap();
+    let tokens = tokenizer.text("the book was 4 2 and good").unwrap().ids;
     // The secret and all that follows, each from what stands before.
     let wanted: f64 = (4..tokens.len())
         .map(|at| -log_probabilities(&model, &tokens[..at], at - 1)[tokens[at] as usize])
@@ -90,8 +90,8 @@ fn causal_models_read_from_left_to_right() {
 /// Of a long text, what stands around the secret is kept; a secret that does not fit is refused.
 #[test]
 fn a_long_context_is_cut_around_the_secret() {
-    let (model, tokeniser) = reader("bert-masked-lm");
-    let reader = SecretReader::new(&model, &tokeniser, Hidden::default()).unwrap();
+    let (model, tokenizer) = reader("bert-masked-lm");
+    let reader = SecretReader::new(&model, &tokenizer, Hidden::default()).unwrap();
     let long = SecretInText { before: "the ".repeat(50), after: " the".repeat(50), ..secret() };
     let near = SecretInText { before: "the ".repeat(6), after: " the".repeat(6), ..secret() };
     let of =

@@ -33,8 +33,8 @@ fn a_tagger_finds_what_the_pipeline_of_transformers_finds() {
             .collect();
         fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         let model = load(folder.path(), &LoadOptions::default()).unwrap();
-        let tokeniser = model.tokeniser(folder.path(), 32).unwrap();
-        Tagger::new(model, tokeniser)
+        let tokenizer = model.tokenizer(folder.path(), 32).unwrap();
+        Tagger::new(model, tokenizer)
     };
     let tagger = write(expected["labels"].as_array().unwrap()).unwrap();
     let cases = expected["cases"].as_array().unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use undertone::Plan;
 use undertone::data::{Batch, Example, Target};
 use undertone::method::local::split::{OwnerHalf, ProviderHalf, Received, Split};
-use undertone::method::local::{EmbeddingNoise, RandomisedLabels};
+use undertone::method::local::{EmbeddingNoise, RandomizedLabels};
 use undertone::noise::Secret;
 use undertone::run::ReleaseKind;
 use undertone::tensor::Device;
@@ -79,7 +79,7 @@ fn both_halves_together_are_the_model() {
         assert_eq!(rows.len(), examples.len() * owner.width(), "{privacy}");
         let batch = Batch::pack(&examples);
         let (bounded, starts) = split.model.bounded_rows(&batch).unwrap();
-        let layer = split.model.network.sanitiser.as_ref().unwrap();
+        let layer = split.model.network.sanitizer.as_ref().unwrap();
         let wanted = layer.released(bounded, &starts, None).dense().to_vec();
         assert_close(&rows, &wanted, 1e-5, privacy);
         // Without a calibration, which is for noisy rows.
@@ -147,7 +147,7 @@ fn the_provider_learns_from_releases() {
         let provider =
             ProviderHalf::load(&whole, split.releases.clone(), epsilon, &Device::Cpu).unwrap();
         // Rows whose first number is the class, under the noise and the flips that are known.
-        let labels = RandomisedLabels::new(&Secret::from_seed(3), epsilon.unwrap(), 3);
+        let labels = RandomizedLabels::new(&Secret::from_seed(3), epsilon.unwrap(), 3);
         let std = split.releases.noise_multipliers[0] * f64::from(split.config.norm);
         let noise = EmbeddingNoise::new(&Secret::from_seed(4), ReleaseKind::Once, vec![std]);
         let clean = |class: u32| vec![if class == 0 { 0.9 } else { -0.9 }, 0.1, 0.0, 0.2];

@@ -135,7 +135,7 @@ class Accountant:
     ) -> Accountant:
         """Add `count` randomized responses with ε each."""
         event = {
-            "kind": "randomised-response",
+            "kind": "randomized-response",
             "epsilon": float_of(epsilon, "epsilon"),
             "categories": count_of(categories, "categories"),
         }

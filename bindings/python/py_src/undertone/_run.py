@@ -34,7 +34,7 @@ KEYS = {
     "method": "privacy.method",
     "units": "privacy.units",
     "tuning": "model.tuning",
-    "quantize": "model.quantise",
+    "quantize": "model.quantize",
     "epochs": "training.epochs",
     "batch": "training.batch",
     "learning_rate": "training.learning_rate",
@@ -187,7 +187,7 @@ def task_of(columns: Mapping[str, Any]) -> str | None:
         case (False, False, True):
             return "chat"
         case (False, False, False) if "text" in columns:
-            return "language-modelling"
+            return "language-modeling"
     raise UserError(
         "say what the model learns: text= with label=, prompt= with completion=, messages=, or "
         "text= alone"

@@ -28,7 +28,7 @@ pub const FORMAT: &str = "undertone-certificate-1";
 pub struct Certificate {
     /// [`FORMAT`].
     pub format: &'static str,
-    /// Which data sets are neighbours.
+    /// Which data sets are neighbors.
     pub adjacency: Adjacency,
     /// Everything that was released.
     pub events: Vec<CertifiedEvent>,

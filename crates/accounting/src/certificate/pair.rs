@@ -100,7 +100,7 @@ pub fn pairs_of(composition: &Composition) -> Result<Vec<(Pair, u64)>> {
                 let shift = Ratio::squared_quotient(1, 1.0, noise_multiplier).root();
                 pairs.push((Pair::Mixture { kind, q: sampling_rate, shift }, count));
             }
-            Event::RandomisedResponse { epsilon, categories } => {
+            Event::RandomizedResponse { epsilon, categories } => {
                 pairs.push((Pair::Response { epsilon, categories }, count));
             }
             Event::Selection { .. } => {

@@ -15,7 +15,7 @@ pub struct Terms {
     pub run: Option<RunBinding>,
     /// The privacy unit.
     pub unit: Unit,
-    /// Which data sets are neighbours.
+    /// Which data sets are neighbors.
     pub adjacency: Adjacency,
     /// What the adversary sees.
     pub threat: Threat,

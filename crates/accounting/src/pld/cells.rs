@@ -7,7 +7,7 @@
 //! above = P − e^a Q ≥ 0        below = e^b Q − P ≥ 0
 //! ```
 //!
-//! and the same for its lower and its upper half are all that the discretisations need (PROOFS.md,
+//! and the same for its lower and its upper half are all that the discretizations need (PROOFS.md,
 //! section 4). All have a bound on their rounding error.
 
 use super::pair::{COMPONENTS, Pair};
@@ -133,7 +133,7 @@ impl Cells {
         cut: f64,
         most: i64,
     ) -> Cells {
-        // Too low a centre loses a little at the bottom, too high a one cannot be balanced at the
+        // Too low a center loses a little at the bottom, too high a one cannot be balanced at the
         // top; the negative tilts are those of the reversed pair, whose top is this one's bottom.
         let lean = -weighing.tilt.signum();
         let atoms = pair.atoms();
@@ -143,7 +143,7 @@ impl Cells {
             let heaviest = atoms.iter().max_by(|a, b| tilted(a).total_cmp(&tilted(b)));
             return cut_atoms(&atoms, Grid { mesh, offset: heaviest.map_or(0.0, |atom| atom.0) });
         }
-        let offset = pair.centre().unwrap_or_else(|| sketch.centre(mesh, lean));
+        let offset = pair.center().unwrap_or_else(|| sketch.center(mesh, lean));
         cut_density(pair, sketch, weighing, Grid { mesh, offset }, cut, most)
     }
 
@@ -352,7 +352,7 @@ fn choose_edges(
         // Far out a cell may be so wide that its mass, moved across it, is still negligible.
         balanced.max((NEGLIGIBLE / mass).ln() * 2.0 * widest)
     };
-    // The sketch's points stand for the interval around them: include the neighbouring ones.
+    // The sketch's points stand for the interval around them: include the neighboring ones.
     let width_between = |from: i64, to: i64| -> f64 {
         let (a, b) = (position(from).saturating_sub(1), (position(to) + 1).min(weights.len()));
         let mass = from_below[b].min(from_above[a]);
@@ -370,11 +370,11 @@ fn choose_edges(
                 width /= 2;
             }
             width = width.max(narrowest);
-            // The centre of the grid, where a narrow pair concentrates, is always an edge, with a
+            // The center of the grid, where a narrow pair concentrates, is always an edge, with a
             // cell of one mesh on either side.
-            for centre in [-1, 0, 1] {
-                if at < centre {
-                    width = width.min(centre - at);
+            for center in [-1, 0, 1] {
+                if at < center {
+                    width = width.min(center - at);
                 }
             }
             at += width;

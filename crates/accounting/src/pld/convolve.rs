@@ -1,7 +1,7 @@
 //! Composition by the fast Fourier transform (FFT), under an exponential tilt and with every error
 //! bounded.
 //!
-//! The masses of each part are weighted by e^{θ·loss} and normalised; a convolution of tilted
+//! The masses of each part are weighted by e^{θ·loss} and normalized; a convolution of tilted
 //! masses is the tilted convolution, so nothing is lost, and the losses that matter now have masses
 //! that the transform computes accurately: absolute rounding errors of 10⁻¹⁶ do no harm to a δ of
 //! 10⁻¹⁸ (PROOFS.md, section 5).
@@ -32,14 +32,14 @@ pub enum Side {
     Upper,
 }
 
-/// One part's tilted masses, normalised.
+/// One part's tilted masses, normalized.
 pub struct Tilted {
     pub grid: Grid,
     pub index: Vec<i64>,
     pub weight: Vec<f64>,
     pub count: u64,
     pub log_norm: f64,
-    /// Relative rounding error of the normaliser: exponents are rounded in proportion to their
+    /// Relative rounding error of the normalizer: exponents are rounded in proportion to their
     /// size.
     error: f64,
     /// The same for the weights away from index 0 alone.
@@ -81,7 +81,7 @@ impl Tilted {
             error_elsewhere += if i == 0 { 0.0 } else { 2.0 * rounding };
             elsewhere += if i == 0 { 0.0 } else { *w };
         }
-        // The normaliser's error scales the masses elsewhere, but not the one at index 0, which is
+        // The normalizer's error scales the masses elsewhere, but not the one at index 0, which is
         // defined as the rest.
         error_elsewhere += 2.0 * error * elsewhere;
         let (grid, index, log_norm) = (masses.grid, masses.index.clone(), top + norm.ln());
@@ -98,7 +98,7 @@ impl Tilted {
     /// φ − 1 at all frequencies, and a bound on its error.
     ///
     /// φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even if φ is almost 1.
-    /// The weight at index 0 is *defined* as what is missing to 1, which the normaliser ensures.
+    /// The weight at index 0 is *defined* as what is missing to 1, which the normalizer ensures.
     pub fn transformed(
         &self,
         forward: &dyn RealToComplex<f64>,
@@ -176,7 +176,7 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     // transform.
     let at_zero: f64 = tilted.iter().map(|t| t.count as f64 * t.at_zero().ln()).sum::<f64>().exp();
     let (weights, point_error) = unrolled(spectrum, spectrum_error, at_zero, &window, size);
-    let (log_norm, log_norm_error) = normaliser(&tilted);
+    let (log_norm, log_norm_error) = normalizer(&tilted);
     let infinite = infinite_mass(parts);
     Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, infinite))
 }
@@ -222,8 +222,8 @@ pub fn unrolled(
     (circular, point_error)
 }
 
-/// ln of the product of all parts' normalisers, and a bound on its error.
-pub fn normaliser(tilted: &[Tilted]) -> (f64, f64) {
+/// ln of the product of all parts' normalizers, and a bound on its error.
+pub fn normalizer(tilted: &[Tilted]) -> (f64, f64) {
     let log_norm: f64 = tilted.iter().map(|t| t.count as f64 * t.log_norm).sum();
     let error = |t: &Tilted| t.count as f64 * (t.error + 4.0 * UNIT * t.log_norm.abs());
     (log_norm, tilted.iter().map(error).sum::<f64>() + 8.0 * UNIT * log_norm.abs())

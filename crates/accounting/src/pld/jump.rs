@@ -9,7 +9,7 @@
 
 use super::cells::Grid;
 use super::convolve::{
-    Power, Side, Tilted, Window, compose, infinite_mass, normaliser, sum_or_norm, transform_error,
+    Power, Side, Tilted, Window, compose, infinite_mass, normalizer, sum_or_norm, transform_error,
     unrolled,
 };
 use super::masses::Masses;
@@ -84,7 +84,7 @@ impl Split {
     }
 
     fn split(&self, masses: &Masses, count: u64) -> ((Masses, u64), Masses) {
-        // Index 0 and its neighbours belong to the body, whatever the threshold.
+        // Index 0 and its neighbors belong to the body, whatever the threshold.
         let above = |i: i64| i > 1 && masses.grid.loss(i) > self.threshold;
         let at = masses.index.partition_point(|&i| !above(i));
         let piece = |index: &[i64], mass: &[f64]| Masses {
@@ -143,7 +143,7 @@ impl Rounded {
     }
 }
 
-/// One part's jumps, in the units of its normalised body.
+/// One part's jumps, in the units of its normalized body.
 struct Jump {
     grid: Grid,
     index: Vec<i64>,
@@ -229,7 +229,7 @@ fn compose_one_jump(
     let spectrum_error = 2.0 * found.iter().map(|(_, s)| s.error).sum::<f64>();
     let spectrum = found.into_iter().map(|(_, s)| s.value).collect();
     let (weights, point_error) = unrolled(spectrum, spectrum_error, 0.0, &window, size);
-    let (log_norm, log_norm_error) = normaliser(&bodies);
+    let (log_norm, log_norm_error) = normalizer(&bodies);
     Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, 0.0))
 }
 

@@ -54,7 +54,7 @@ impl Precision {
     }
 }
 
-/// Which of the two neighbouring data sets is the true one.
+/// Which of the two neighboring data sets is the true one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Direction {
     /// Loss ln dP/dQ under P: the unit is present.
@@ -224,7 +224,7 @@ const MERGED_PER_POINT: usize = 8;
 const MANY_PARTS: usize = 25;
 /// Maximum number of mesh refinements.
 const REFINEMENTS: usize = 7;
-/// Loss that the lower discretisation may have, as a share of max(1, ε), before the trivial pair is
+/// Loss that the lower discretization may have, as a share of max(1, ε), before the trivial pair is
 /// used instead.
 const HARMLESS: f64 = 1e-4;
 /// Share of δ that may be truncated with the tails of the noise.
@@ -529,7 +529,7 @@ impl Numerical {
                 .map(|(cells, part)| {
                     let masses = match side {
                         Side::Upper => Masses::pessimistic(cells),
-                        Side::Lower => Masses::optimistic(cells, harmless / part.count as f64),
+                        Side::Lower => Masses::optimiztic(cells, harmless / part.count as f64),
                     };
                     (masses.capped(plan.cap, side), part.count)
                 })

@@ -1,5 +1,5 @@
 //! Dominating pairs: for each event, two distributions on the real line that are at least as
-//! distinguishable as the mechanism's outputs on any two neighbouring data sets (PROOFS.md,
+//! distinguishable as the mechanism's outputs on any two neighboring data sets (PROOFS.md,
 //! sections 1–3).
 
 use crate::event::{Adjacency, Event};
@@ -85,7 +85,7 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
                 };
                 pairs.push(Repeated { pair, count });
             }
-            Event::RandomisedResponse { epsilon, categories } => {
+            Event::RandomizedResponse { epsilon, categories } => {
                 pairs.push(Repeated {
                     pair: Pair::Response { epsilon, categories: categories as f64 },
                     count,
@@ -130,7 +130,7 @@ impl Pair {
     }
 
     /// The loss at which the mass concentrates, if known.
-    pub fn centre(&self) -> Option<f64> {
+    pub fn center(&self) -> Option<f64> {
         match self {
             Pair::Opposed { .. } => Some(0.0),
             _ => None,

@@ -132,7 +132,7 @@ impl Plan {
         let (slowest, fastest) = ((1e-3 * tilt.max(1e-3)).ln().min(-10.0), (STEEPEST / mesh).ln());
         let best_rate = |sign: f64| {
             // Just beyond the best rate the moments of a heavy tail may explode, and those of the
-            // discretised pair a little earlier than the sketch's: a smaller rate costs almost
+            // discretized pair a little earlier than the sketch's: a smaller rate costs almost
             // nothing.
             0.9 * golden_section(|log_rate| reach(sign * log_rate.exp()), slowest, fastest).exp()
         };
@@ -177,7 +177,7 @@ impl Plan {
     }
 }
 
-/// The tilt that minimises the exponent K(θ) − θε of δ, and the exponent there.
+/// The tilt that minimizes the exponent K(θ) − θε of δ, and the exponent there.
 ///
 /// The exponent is convex. Beyond the largest possible loss it has no minimum; the smallest tilt
 /// that reaches `log_floor` is taken.
@@ -196,7 +196,7 @@ const LEAST_LOG: f64 = -700.0;
 /// Tilts steeper than a few per grid cell gain nothing and would overflow.
 const STEEPEST: f64 = 4.0;
 
-/// The mesh that keeps the discretisation error of ε within the tolerance. Splitting adds about
+/// The mesh that keeps the discretization error of ε within the tolerance. Splitting adds about
 /// min(h²/6, h·|loss|) of variance per event and merging removes half as much; a change V of the
 /// variance moves ε by about (θ + 1)V/2.
 fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
@@ -210,9 +210,9 @@ fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
         .filter(|s| s.on_grid)
         .map(|s| {
             let mut mass = [0.0; BINS];
-            let centre = s.centre(tolerance, 0.0);
+            let center = s.center(tolerance, 0.0);
             for (&l, p) in s.loss.iter().zip(s.tilted(tilt)) {
-                mass[bin(l - centre)] += s.count * p;
+                mass[bin(l - center)] += s.count * p;
             }
             mass
         })
@@ -245,7 +245,7 @@ fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
     low
 }
 
-/// The minimiser of a unimodal function.
+/// The minimizer of a unimodal function.
 fn golden_section(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
     const RATIO: f64 = 0.618_033_988_749_895;
     let finite = |x: f64| if x.is_nan() { f64::INFINITY } else { x };

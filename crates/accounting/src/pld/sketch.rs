@@ -9,10 +9,10 @@ use rayon::prelude::*;
 #[derive(Clone)]
 pub struct Sketch {
     pub count: f64,
-    /// The loss at the centre of the noise, where the mass concentrates if the sampling rate is
+    /// The loss at the center of the noise, where the mass concentrates if the sampling rate is
     /// small.
     pub middle: f64,
-    /// Whether the part is discretised on a grid, and so needs a mesh.
+    /// Whether the part is discretized on a grid, and so needs a mesh.
     pub on_grid: bool,
     pub loss: Vec<f64>,
     log_weight: Vec<f64>,
@@ -130,36 +130,36 @@ impl Sketch {
         weights
     }
 
-    /// The loss at which mass concentrates around the centre of the noise, if it is narrower than
-    /// `mesh`: with the grid centred there, almost nothing has to be split or merged. (If the mass
-    /// is wider, any centre will do.)
+    /// The loss at which mass concentrates around the center of the noise, if it is narrower than
+    /// `mesh`: with the grid centered there, almost nothing has to be split or merged. (If the mass
+    /// is wider, any center will do.)
     ///
-    /// The centre o is the loss at which the mass up to half a mesh above o and the mass below it
-    /// have equal excess, so that the lower discretisation can balance the two. A little is given
+    /// The center o is the loss at which the mass up to half a mesh above o and the mass below it
+    /// have equal excess, so that the lower discretization can balance the two. A little is given
     /// to the side named by `lean` (−1 or 1), on which an imbalance does less harm.
-    pub fn centre(&self, mesh: f64, lean: f64) -> f64 {
+    pub fn center(&self, mesh: f64, lean: f64) -> f64 {
         let weights: Vec<f64> = self.log_weight.iter().map(|w| w.exp()).collect();
-        let mut centre = self.middle;
+        let mut center = self.middle;
         let mut spread = 0.0;
         for _ in 0..100 {
             let (mut mass, mut excess, mut absolute) = (f64::MIN_POSITIVE, 0.0, 0.0);
-            let from = self.loss.partition_point(|&l| l < centre - 0.5 * mesh);
+            let from = self.loss.partition_point(|&l| l < center - 0.5 * mesh);
             for (&l, w) in self.loss.iter().zip(&weights).skip(from) {
-                if l > centre + 0.5 * mesh {
+                if l > center + 0.5 * mesh {
                     break;
                 }
-                let difference = -(centre - l).exp_m1();
+                let difference = -(center - l).exp_m1();
                 mass += w;
                 excess += w * difference;
                 absolute += w * difference.abs();
             }
-            centre += excess / mass;
+            center += excess / mass;
             spread = absolute / mass;
             if excess.abs() <= 1e-7 * absolute {
                 break;
             }
         }
-        centre + lean * 1e-5 * spread
+        center + lean * 1e-5 * spread
     }
 
     fn top_exponent(&self, tilt: f64) -> f64 {

@@ -21,7 +21,7 @@ pub struct Tail {
     start: f64,
     mesh: f64,
     tilt: f64,
-    /// A_i and δ_i times e^{θ·loss_i}, divided by the normaliser.
+    /// A_i and δ_i times e^{θ·loss_i}, divided by the normalizer.
     at_or_above: Vec<f64>,
     divergence: Vec<f64>,
     /// Bound of all errors of A_i together, in the same scale, added for an upper bound and

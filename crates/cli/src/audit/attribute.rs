@@ -13,7 +13,7 @@ use undertone::audit::attribute::{self, Inferred};
 use undertone::collective::Ranks;
 use undertone::data::Task;
 use undertone::model::TaskHead;
-use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
+use undertone::model::layer::sanitizer::{NoiseLayer, Rows};
 use undertone_run::ReleasedRows;
 
 /// Infer an attribute from perturbed embeddings (local DP), by layer and ε

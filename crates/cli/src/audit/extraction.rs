@@ -137,9 +137,9 @@ impl ExtractionArguments {
     ) -> Outcome<Vec<String>> {
         self.check()?;
         let model = run.model(trained, device)?;
-        let tokeniser = run.tokeniser(&model)?;
+        let tokenizer = run.tokenizer(&model)?;
         let most = model.network.max_positions;
-        let tokeniser = tokeniser.with_max_tokens(most)?;
+        let tokenizer = tokenizer.with_max_tokens(most)?;
         let how = Sampling {
             top_k: self.top_k,
             tokens: self.tokens.min(most - 1),
@@ -148,7 +148,7 @@ impl ExtractionArguments {
             first: 0,
         };
         let bar = progress(self.texts, "texts");
-        let writer = Writer { model: &model, tokeniser: &tokeniser };
+        let writer = Writer { model: &model, tokenizer: &tokenizer };
         // Each rank generates whole batches, the same ones as one process.
         let batches = self.texts.div_ceil(self.batch);
         let texts = run.ranks().divided(batches, |batch| -> Outcome<Vec<String>> {

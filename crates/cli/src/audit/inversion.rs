@@ -13,7 +13,7 @@ use undertone::audit::inversion::{self, Recovered};
 use undertone::collective::Ranks;
 use undertone::data::Task;
 use undertone::model::TaskHead;
-use undertone::model::layer::sanitiser::NoiseLayer;
+use undertone::model::layer::sanitizer::NoiseLayer;
 
 /// Recover tokens from perturbed embeddings (local DP), by layer and ε
 ///

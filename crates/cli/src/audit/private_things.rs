@@ -92,8 +92,8 @@ impl FinderArguments {
                         model.fresh.join(", ")
                     )));
                 }
-                let tokeniser = model.tokeniser(&folder, model.network.max_positions.min(512))?;
-                finders.push(Box::new(Tagger::new(model, tokeniser)?));
+                let tokenizer = model.tokenizer(&folder, model.network.max_positions.min(512))?;
+                finders.push(Box::new(Tagger::new(model, tokenizer)?));
             }
             None => finders.push(Box::new(Names::default())),
         }

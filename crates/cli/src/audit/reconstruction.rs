@@ -224,14 +224,14 @@ impl ReconstructionArguments {
         device: &DeviceArguments,
     ) -> Outcome<Vec<Ranked>> {
         let model = run.model(trained, device)?;
-        let tokeniser = run.tokeniser(&model)?.with_max_tokens(model.network.max_positions)?;
+        let tokenizer = run.tokenizer(&model)?.with_max_tokens(model.network.max_positions)?;
         let how = Sampling { tokens: CONTINUATION, seed: self.random.seed, ..Sampling::default() };
         let candidates = match list {
             Some(list) => Candidates::Listed(list),
             None => Candidates::Written { samples: self.samples, how },
         };
         let bar = progress(targets.len(), "masked texts");
-        let writer = Writer { model: &model, tokeniser: &tokeniser };
+        let writer = Writer { model: &model, tokenizer: &tokenizer };
         let ranked = run.ranks().divided(targets.len(), |i| -> Outcome<Ranked> {
             let ranked = attack(writer, (i, &targets[i]), finder, candidates)?;
             bar.inc(run.ranks().size() as u64);

@@ -63,9 +63,9 @@ impl ReleasedArguments {
         if self.examples == 0 || self.known_examples == 0 {
             return Err(Failure::arguments("--examples and --known-examples must be at least 1"));
         }
-        let tokeniser = loaded.model.tokeniser(&loaded.folder, self.max_tokens)?;
+        let tokenizer = loaded.model.tokenizer(&loaded.folder, self.max_tokens)?;
         let read = |path: &Path, labels: Option<Labels>, most: usize| -> Outcome<Dataset> {
-            let mut data = Dataset::load(path, task, &tokeniser, labels, &Options::default())?;
+            let mut data = Dataset::load(path, task, &tokenizer, labels, &Options::default())?;
             data.examples.truncate(most);
             Ok(data)
         };

@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome};
 use std::path::{Path, PathBuf};
 use undertone::Plan;
 use undertone::collective::Ranks;
-use undertone::data::{Dataset, Example, Masking, Tokeniser};
+use undertone::data::{Dataset, Example, Masking, Tokenizer};
 use undertone::evaluate::{Limits, predict_on_ranks};
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapted;
@@ -61,16 +61,16 @@ impl AuditedRun {
     }
 
     /// The tokenizer of the run's model, with the run's maximum length.
-    pub fn tokeniser(&self, model: &Model) -> Outcome<Tokeniser> {
-        Ok(model.tokeniser(&self.origin()?, self.plan.data.max_tokens)?)
+    pub fn tokenizer(&self, model: &Model) -> Outcome<Tokenizer> {
+        Ok(model.tokenizer(&self.origin()?, self.plan.data.max_tokens)?)
     }
 
     /// Reader that truncates texts as the run did.
     pub fn reader(&self) -> Outcome<Reader> {
-        let tokeniser =
-            Tokeniser::load(&self.origin()?)?.with_max_tokens(self.plan.data.max_tokens)?;
-        let tokens = tokeniser.max_text_tokens();
-        Ok(Reader { tokeniser, tokens })
+        let tokenizer =
+            Tokenizer::load(&self.origin()?)?.with_max_tokens(self.plan.data.max_tokens)?;
+        let tokens = tokenizer.max_text_tokens();
+        Ok(Reader { tokenizer, tokens })
     }
 
     /// The trained model, or the pretrained one.
@@ -85,7 +85,7 @@ impl AuditedRun {
         let options = LoadOptions {
             task_head: Some(self.plan.task_head()),
             labels,
-            quantise: self.plan.model.quantise,
+            quantize: self.plan.model.quantize,
             ..LoadOptions::default()
         };
         let mut model = match (trained, whole.is_dir()) {
@@ -136,7 +136,7 @@ impl AuditedRun {
 
 /// Determines how much of a text a run read.
 pub struct Reader {
-    tokeniser: Tokeniser,
+    tokenizer: Tokenizer,
     /// Tokens of a text per example.
     tokens: usize,
 }
@@ -144,7 +144,7 @@ pub struct Reader {
 impl Reader {
     /// Number of bytes read of a text that the run split into `examples` examples.
     pub fn bytes(&self, text: &str, examples: usize) -> Outcome<usize> {
-        let tokens = self.tokeniser.with_bytes(text)?;
+        let tokens = self.tokenizer.with_bytes(text)?;
         let read = self.tokens * examples;
         Ok(if tokens.len() <= read { text.len() } else { tokens[read.max(1) - 1].1.end })
     }

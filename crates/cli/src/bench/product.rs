@@ -96,7 +96,7 @@ impl ProductBench {
                 Kind::InputGradient => tensor::product(1.0, e.plain(), w.plain())?,
                 Kind::WeightGradient => tensor::product(1.0, e.transposed(), x.plain())?,
             };
-            device.synchronise()?;
+            device.synchronize()?;
             drop(found);
             if number >= 3 {
                 times.push(begun.elapsed().as_secs_f64() * 1e3);

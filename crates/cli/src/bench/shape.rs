@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::folder::Random;
 use undertone::model::{Model, TaskHead};
-use undertone_run::Quantise;
+use undertone_run::Quantize;
 
 /// A model with random weights.
 #[derive(Args)]
@@ -108,9 +108,9 @@ impl Shape {
             Weights::F32 => Random::new(1, 0.02),
             Weights::Bf16 | Weights::Nf4 => Random::in_bf16(1, 0.02),
         };
-        let quantise = (self.weights == Weights::Nf4).then_some(Quantise::Nf4);
+        let quantize = (self.weights == Weights::Nf4).then_some(Quantize::Nf4);
         let task_head = self.task_head();
-        Ok(self.arch.random_from(&mut source, config, task_head, labels.len(), quantise)?)
+        Ok(self.arch.random_from(&mut source, config, task_head, labels.len(), quantize)?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Times what comes before the first training step: loading a model and tokenising a file.
+//! Times what comes before the first training step: loading a model and tokenizing a file.
 
 use crate::arguments::ModelArgument;
 use crate::failure::Outcome;
@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
-use undertone::data::{Dataset, Options, Task, Tokeniser};
+use undertone::data::{Dataset, Options, Task, Tokenizer};
 use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
 
@@ -38,18 +38,18 @@ impl Text {
         let model = load(&folder, &LoadOptions { task_head, ..LoadOptions::default() })?;
         let load_ms = 1e3 * start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let tokeniser = Tokeniser::load(&folder)?.with_max_tokens(self.max_tokens)?;
+        let tokenizer = Tokenizer::load(&folder)?.with_max_tokens(self.max_tokens)?;
         let tokenizer_ms = 1e3 * start.elapsed().as_secs_f64();
         let task = Task::Classification { text: vec![self.text], label: None };
         let start = Instant::now();
-        let data = Dataset::load(&self.data, &task, &tokeniser, None, &Options::default())?;
-        let tokenise_s = start.elapsed().as_secs_f64();
+        let data = Dataset::load(&self.data, &task, &tokenizer, None, &Options::default())?;
+        let tokenize_s = start.elapsed().as_secs_f64();
         let (rows, parameters) = (data.examples.len(), model.parameters.count().1);
         let tokens: usize = data.examples.iter().map(|example| example.tokens.len()).sum();
         if output.json {
             output::json(&json!({
                 "load_ms": load_ms, "parameters": parameters, "tokenizer_ms": tokenizer_ms,
-                "tokenise_s": tokenise_s, "rows": rows, "tokens": tokens,
+                "tokenize_s": tokenize_s, "rows": rows, "tokens": tokens,
                 "peak_memory_bytes": undertone::train::peak_memory(),
             }));
             return Ok(());
@@ -57,7 +57,7 @@ impl Text {
         output::rows(&[
             ("load the model", format!("{load_ms:.0} ms ({parameters} parameters)")),
             ("load the tokenizer", format!("{tokenizer_ms:.0} ms")),
-            ("tokenise", format!("{tokenise_s:.2} s ({rows} rows, {tokens} tokens)")),
+            ("tokenize", format!("{tokenize_s:.2} s ({rows} rows, {tokens} tokens)")),
         ]);
         Ok(())
     }

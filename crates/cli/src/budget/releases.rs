@@ -147,7 +147,7 @@ impl Releases {
             )?;
         }
         for &Response(epsilon, categories, count) in &self.response {
-            push(&mut composition, Event::RandomisedResponse { epsilon, categories }, count)?;
+            push(&mut composition, Event::RandomizedResponse { epsilon, categories }, count)?;
         }
         if let Some(noise_multiplier) = self.noise_multiplier {
             if let Some(count) = self.releases {

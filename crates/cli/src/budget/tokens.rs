@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use undertone::explain::contribution::{positional, token_contributions};
 use undertone::method::local::mvg::Budgets;
 use undertone::model::folder::{LoadOptions, load, locate};
-use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
-use undertone::model::sanitised::rows_alone;
+use undertone::model::layer::sanitizer::{NoiseLayer, Rows};
+use undertone::model::sanitized::rows_alone;
 use undertone_accounting::schedule::Passes;
 use undertone_report::plot;
 
@@ -221,7 +221,7 @@ impl Tokens {
         }
         let last_token = model.network.blocks.iter().any(|block| block.attention.causal);
         let rows = if last_token { Rows::Last } else { Rows::First };
-        model.network.sanitiser = Some(rows_alone(NoiseLayer::Output, rows));
+        model.network.sanitizer = Some(rows_alone(NoiseLayer::Output, rows));
         let map = positional(&model, self.tokens, last_token)?;
         let found = token_contributions(&model, &map)?;
         Ok(found.row_iter().map(|row| row.iter().sum::<f64>() / row.len() as f64).collect())

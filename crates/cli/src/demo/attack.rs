@@ -95,8 +95,8 @@ fn exposure_arguments() -> ExposureArguments {
 /// The likeliest six tokens after each patient's introduction.
 fn codes(run: &AuditedRun, patients: &[Patient]) -> Outcome<Vec<String>> {
     let model = run.model(true, &DeviceArguments::default())?;
-    let tokeniser = run.tokeniser(&model)?;
-    let writer = Writer { model: &model, tokeniser: &tokeniser };
+    let tokenizer = run.tokenizer(&model)?;
+    let writer = Writer { model: &model, tokenizer: &tokenizer };
     let prompts: Vec<String> = patients.iter().map(prompt).collect();
     let likeliest = Sampling { top_k: 1, tokens: 6, ..Sampling::default() };
     let said = writer.write(&prompts, &likeliest, |_| {})?;

@@ -83,7 +83,7 @@ fn sort(folder: &Path, letters: usize) -> String {
          {:?}\ntext = \"text\"\nlabel = \"label\"\nlabels = {TOPICS:?}\nauthor = \"patient\"      \
          # the unit: everything that one patient wrote\nmax_tokens = 96\n\n[privacy]\nmethod = \
          \"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-5\n\n[training]\nepochs = 5\nbatch = \
-         {}\nlearning_rate = 5e-3\nlearning_rate_schedule = \"linear\"\noptimiser = \
+         {}\nlearning_rate = 5e-3\nlearning_rate_schedule = \"linear\"\noptimizer = \
          \"adam-corrected\"\n",
         folder.join("model"),
         folder.join("train.tsv"),
@@ -97,7 +97,7 @@ fn write_like(folder: &Path, letters: usize) -> String {
     format!(
         "{MARK}: a language model that writes like the patients.\n\
          [model]\npath = {:?}\ntuning = \"full\"\n\n\
-         [data]\ntask = \"language-modelling\"\ntrain = {:?}\ntext = \"text\"\n\
+         [data]\ntask = \"language-modeling\"\ntrain = {:?}\ntext = \"text\"\n\
          author = \"patient\"      # the unit: everything that one patient wrote\n\
          max_tokens = 96\n\n\
          [privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-5\n\n\

@@ -65,7 +65,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
     write(&data, letters.as_bytes())?;
     let plan = format!(
         "[model]\npath = {start:?}\n\
-         [data]\ntask = \"language-modelling\"\ntrain = {data:?}\ntext = \"text\"\n\
+         [data]\ntask = \"language-modeling\"\ntrain = {data:?}\ntext = \"text\"\n\
          max_tokens = 96\n\
          [privacy]\nmethod = \"none\"\n\
          [training]\nepochs = 3\nbatch = 64\nlearning_rate = 2e-3\nwarmup = 0.05\n\

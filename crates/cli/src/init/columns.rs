@@ -164,7 +164,7 @@ impl Columns {
             None if found.one_of(LABEL).is_some() => TaskName::Classification,
             None if names.iter().any(|name| name == MESSAGES) => TaskName::Chat,
             None if pair.is_some() => TaskName::Completion,
-            None if names.len() == 1 + usize::from(author.is_some()) => TaskName::LanguageModelling,
+            None if names.len() == 1 + usize::from(author.is_some()) => TaskName::LanguageModeling,
             None => ask_for_task(names, person)?,
         };
         let messages = said.messages.clone().filter(|_| task == TaskName::Chat);
@@ -204,7 +204,7 @@ impl Columns {
                     names.join(", ")
                 )));
             }
-            TaskName::LanguageModelling | TaskName::MaskedLanguageModelling => {
+            TaskName::LanguageModeling | TaskName::MaskedLanguageModeling => {
                 columns.text = match said.text.as_slice() {
                     [] => vec![found.text(&columns, None, person)?],
                     said => said.to_vec(),
@@ -291,7 +291,7 @@ const MESSAGES: &str = "messages";
 fn ask_for_task(names: &[String], person: &mut dyn Asked) -> Outcome<TaskName> {
     let tasks = [
         ("classification", TaskName::Classification),
-        ("language-modelling", TaskName::LanguageModelling),
+        ("language-modeling", TaskName::LanguageModeling),
         ("completion", TaskName::Completion),
     ];
     let options: Vec<String> = tasks.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -350,7 +350,7 @@ mod tests {
         let e2e = found(&["mr", "ref"]).unwrap();
         assert_eq!((e2e.task, e2e.completion), (TaskName::Completion, Some("ref".into())));
         let alone = found(&["diary"]).unwrap();
-        assert_eq!((alone.task, alone.text), (TaskName::LanguageModelling, names(&["diary"])));
+        assert_eq!((alone.task, alone.text), (TaskName::LanguageModeling, names(&["diary"])));
         let titled = found(&["id", "Title", "text", "label"]).unwrap();
         assert_eq!(titled.text, ["Title", "text"]);
         let mail = names(&["headers.From", "headers.To", "body", "label"]);

@@ -248,8 +248,8 @@ fn unit(names: &[String], columns: &Columns) -> String {
 fn usual_model(task: TaskName) -> &'static str {
     match task {
         TaskName::Classification => "sentence-transformers/all-MiniLM-L6-v2",
-        TaskName::MaskedLanguageModelling => "distilbert/distilbert-base-uncased",
-        TaskName::LanguageModelling | TaskName::Completion => "distilbert/distilgpt2",
+        TaskName::MaskedLanguageModeling => "distilbert/distilbert-base-uncased",
+        TaskName::LanguageModeling | TaskName::Completion => "distilbert/distilgpt2",
         TaskName::Chat => "HuggingFaceTB/SmolLM2-135M-Instruct",
     }
 }

@@ -3,7 +3,7 @@
 use super::columns::Columns;
 use crate::source::{key_of_model, list, name_of, quoted, quoted_path};
 use std::path::Path;
-use undertone_run::{Choices, Clip, LearningRateSchedule, OptimiserKind, TaskName, Tuning};
+use undertone_run::{Choices, Clip, LearningRateSchedule, OptimizerKind, TaskName, Tuning};
 
 /// What goes into the file.
 pub struct Draft<'a> {
@@ -136,12 +136,12 @@ impl Draft<'_> {
         };
         add("learning_rate_schedule", quoted(schedule), "");
         add("warmup", format!("{:?}", chosen.warmup), "");
-        let optimiser = match chosen.optimiser {
-            OptimiserKind::Sgd => "sgd",
-            OptimiserKind::Adamw => "adamw",
-            OptimiserKind::AdamCorrected => "adam-corrected",
+        let optimizer = match chosen.optimizer {
+            OptimizerKind::Sgd => "sgd",
+            OptimizerKind::Adamw => "adamw",
+            OptimizerKind::AdamCorrected => "adam-corrected",
         };
-        add("optimiser", quoted(optimiser), "");
+        add("optimizer", quoted(optimizer), "");
         text += "# The recipe chose these settings. It chooses a setting again if you delete its \
                  line.\n";
         text

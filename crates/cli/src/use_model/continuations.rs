@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use clap::Args;
 use serde::Serialize;
 use undertone::collective::Ranks;
-use undertone::data::{Task, Tokeniser, read};
+use undertone::data::{Task, Tokenizer, read};
 use undertone::evaluate::{Bleu, RougeL};
 use undertone::model::generate::{Settings, generate};
 use undertone_run::TaskName;
@@ -55,7 +55,7 @@ impl ContinuationArguments {
         &self,
         ranks: &Ranks,
         loaded: &Loaded,
-        tokeniser: &Tokeniser,
+        tokenizer: &Tokenizer,
         task: &Task,
         data: &DataArguments,
     ) -> Outcome<Option<Continuations>> {
@@ -63,15 +63,15 @@ impl ContinuationArguments {
             return Ok(None);
         };
         let (mut prompts, mut references) = (Vec::new(), Vec::new());
-        let reserve = self.max_new_tokens.min(tokeniser.max_tokens() / 2);
+        let reserve = self.max_new_tokens.min(tokenizer.max_tokens() / 2);
         for row in read::rows(&data.data, data.format()?, &task.columns())?.take(most) {
             if let Some((prompt, completion)) = task.prompt_and_completion(&row?.values)? {
                 references.push(completion);
-                prompts.push(tokeniser.prompt(&prompt, reserve)?);
+                prompts.push(tokenizer.prompt(&prompt, reserve)?);
             }
         }
         let mut end_tokens = loaded.model.end_tokens();
-        end_tokens.extend(tokeniser.eos());
+        end_tokens.extend(tokenizer.eos());
         let settings = Settings {
             max_new_tokens: self.max_new_tokens,
             temperature: 0.0,
@@ -92,7 +92,7 @@ impl ContinuationArguments {
         let (mut bleu, mut rouge) = (Bleu::default(), RougeL::default());
         for (mut tokens, reference) in texts.into_iter().zip(&references) {
             tokens.pop_if(|last| settings.end_tokens.contains(last));
-            let text = tokeniser.decode(&tokens)?;
+            let text = tokenizer.decode(&tokens)?;
             bleu.add(&text, reference);
             rouge.add(&text, reference);
         }

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::Args;
 use std::path::PathBuf;
-use undertone::data::{Format, Options, Task, Tokeniser, format_of, read};
+use undertone::data::{Format, Options, Task, Tokenizer, format_of, read};
 use undertone::evaluate::Limits;
 use undertone::model::TaskHead;
 use undertone::model::folder::Reading;
@@ -129,18 +129,18 @@ impl DataArguments {
                 let mut columns = self.texts(reading)?;
                 if columns.len() > 1 {
                     return Err(Failure::arguments(
-                        "language modelling reads one column of text; give one --text",
+                        "language modeling reads one column of text; give one --text",
                     ));
                 }
                 let text = columns.remove(0);
                 match head {
-                    TaskHead::MaskedLanguageModel => Task::MaskedLanguageModelling { text },
-                    _ => Task::LanguageModelling { text },
+                    TaskHead::MaskedLanguageModel => Task::MaskedLanguageModeling { text },
+                    _ => Task::LanguageModeling { text },
                 }
             }
             _ => {
                 return Err(Failure::arguments(
-                    "the model's head is for neither classification nor language modelling",
+                    "the model's head is for neither classification nor language modeling",
                 ));
             }
         };
@@ -230,9 +230,9 @@ impl DataArguments {
     }
 
     /// The model's tokenizer, with the maximum length given by the user or used in training.
-    pub fn tokeniser(&self, loaded: &Loaded) -> Outcome<Tokeniser> {
+    pub fn tokenizer(&self, loaded: &Loaded) -> Outcome<Tokenizer> {
         let in_training = loaded.reading.as_ref().map_or(MAX_TOKENS, |reading| reading.max_tokens);
-        Ok(loaded.model.tokeniser(&loaded.folder, self.max_tokens.unwrap_or(in_training))?)
+        Ok(loaded.model.tokenizer(&loaded.folder, self.max_tokens.unwrap_or(in_training))?)
     }
 }
 

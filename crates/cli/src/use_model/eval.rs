@@ -55,19 +55,19 @@ impl Eval {
         let loaded = self.model.load(self.data.task_head())?;
         self.continuations.check(self.data.task(&loaded))?;
         let task = self.data.resolve(&loaded, true)?;
-        let tokeniser = self.data.tokeniser(&loaded)?;
+        let tokenizer = self.data.tokenizer(&loaded)?;
         let names = loaded.labels()?;
         let options = self.data.options();
         let file = FileToEvaluate {
             path: &self.data.data,
             task: &task,
-            tokeniser: &tokeniser,
+            tokenizer: &tokenizer,
             labels: &names,
             options: &options,
         };
         let metrics = evaluate_file(ranks, &loaded.model, &file, self.data.limits()?)?;
         let generated =
-            self.continuations.measure(ranks, &loaded, &tokeniser, &task, &self.data)?;
+            self.continuations.measure(ranks, &loaded, &tokenizer, &task, &self.data)?;
         let measured = Measured { metrics, generated };
         match output.json {
             true => {

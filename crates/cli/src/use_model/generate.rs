@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use undertone::data::{ChatPrompts, Format, Template, Tokeniser, format_of, read};
+use undertone::data::{ChatPrompts, Format, Template, Tokenizer, format_of, read};
 use undertone::model::TaskHead;
 use undertone::model::folder::Reading;
 use undertone::model::generate::{Settings, generate};
@@ -81,16 +81,16 @@ impl Generate {
         let loaded = self.model.load(Some(TaskHead::CausalLanguageModel))?;
         let model = &loaded.model;
         let most = model.network.max_positions;
-        let tokeniser = model.tokeniser(&loaded.folder, most)?;
+        let tokenizer = model.tokenizer(&loaded.folder, most)?;
         let prompts = self.texts(loaded.reading.as_ref())?;
         let chat = self.chat(&loaded)?;
         let mut ids = Vec::new();
         for prompt in &prompts {
-            let tokens = tokens(&tokeniser, chat.as_ref(), prompt)?;
+            let tokens = tokens(&tokenizer, chat.as_ref(), prompt)?;
             ids.extend(std::iter::repeat_n(tokens, self.samples));
         }
         let mut end = model.end_tokens();
-        end.extend(tokeniser.eos());
+        end.extend(tokenizer.eos());
         let settings = Settings {
             max_new_tokens: self.max_new_tokens,
             temperature: self.temperature,
@@ -110,10 +110,10 @@ impl Generate {
         for (i, tokens) in texts.iter().enumerate() {
             let prompt = &prompts[i / self.samples];
             let text = match chat {
-                Some(_) => tokeniser.decode(tokens)?,
+                Some(_) => tokenizer.decode(tokens)?,
                 None => {
                     let whole: Vec<u32> = ids[i].iter().chain(tokens).copied().collect();
-                    tokeniser.decode(&whole)?
+                    tokenizer.decode(&whole)?
                 }
             };
             if output.json {
@@ -168,10 +168,10 @@ impl Generate {
 }
 
 /// The tokens of a prompt, which may be a question to a chat model.
-fn tokens(tokeniser: &Tokeniser, chat: Option<&ChatPrompts>, prompt: &str) -> Outcome<Vec<u32>> {
+fn tokens(tokenizer: &Tokenizer, chat: Option<&ChatPrompts>, prompt: &str) -> Outcome<Vec<u32>> {
     Ok(match chat {
-        Some(chat) => tokeniser.chat_prompt(&chat.ask(prompt)?, 1)?,
-        None => tokeniser.prompt(prompt, 1)?,
+        Some(chat) => tokenizer.chat_prompt(&chat.ask(prompt)?, 1)?,
+        None => tokenizer.prompt(prompt, 1)?,
     })
 }
 

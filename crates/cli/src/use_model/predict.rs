@@ -63,7 +63,7 @@ impl Predict {
         let loaded = self.model.load(self.data.task_head())?;
         let task_head = loaded.model.network.head.task_head;
         let task = self.data.resolve(&loaded, false)?;
-        let tokeniser = self.data.tokeniser(&loaded)?;
+        let tokenizer = self.data.tokenizer(&loaded)?;
         let names = loaded.labels()?;
         let mut limits = self.data.limits()?;
         if self.private.private {
@@ -76,7 +76,7 @@ impl Predict {
             }
             limits.sequences = 1;
             // Read the whole file once, so that errors surface before a release is recorded.
-            for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
+            for chunk in stream(&self.data.data, &task, &tokenizer, None, &self.data.options())? {
                 chunk?;
             }
         }
@@ -85,17 +85,17 @@ impl Predict {
                 "--logits needs a classifier or a causal language model",
             ));
         }
-        let masking = Masking::of(&task, &tokeniser)?;
+        let masking = Masking::of(&task, &tokenizer)?;
         let mut kept = Kept::open(&self.keep, &self.data)?;
         let paid = self.private.pay(&loaded, &self.out)?;
         let mut rows = 0_u64;
         let mut write = |out: &mut BufWriter<File>| -> Outcome {
-            for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
+            for chunk in stream(&self.data.data, &task, &tokenizer, None, &self.data.options())? {
                 let mut examples = chunk?;
                 if let Some(masking) = &masking {
                     examples = masking.for_evaluation(&examples, rows);
                 } else if task_head != TaskHead::SequenceClassification {
-                    examples.iter_mut().for_each(|example| drop_end(example, tokeniser.eos()));
+                    examples.iter_mut().for_each(|example| drop_end(example, tokenizer.eos()));
                 }
                 let said_of = match &paid {
                     Some(paid) => {

@@ -7,8 +7,8 @@ use crate::output;
 use clap::Args;
 use std::path::PathBuf;
 use undertone::method::local::EmbeddingNoise;
-use undertone::model::layer::sanitiser::Rows;
-use undertone::model::sanitised::{SanitiserConfig, read_config};
+use undertone::model::layer::sanitizer::Rows;
+use undertone::model::sanitized::{SanitizerConfig, read_config};
 use undertone::noise::Secret;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Guarantee, Mode, Part, Threat, Unit, gaussian};
@@ -116,7 +116,7 @@ impl PrivateArguments {
 
 /// Terms of the ledger, the same for every call, so that calls with different budgets can share it.
 /// A line truncated by a crash counts as the costliest possible release.
-fn terms(config: &SanitiserConfig) -> Terms {
+fn terms(config: &SanitizerConfig) -> Terms {
     let event = Event::Gaussian { noise_multiplier: 1e-2, sensitivity: 1.0 };
     let mut assumptions = vec![
         "each text occurs once in a file; a text that is predicted in several calls is released in \

@@ -108,8 +108,8 @@ pub const CASES: &[Case] = cases! {
         "rows.jsonl" JsonLines, "model/config.json" Json, "model/tokenizer.json" Json,
     ],
     PREDICT_PRIVATE => [
-        "calls.jsonl" Ledger, "calls.jsonl.head" SameJson, "local/adapter/sanitiser.json" Json,
-        "local/adapter/sanitiser.safetensors" Loose, "local/adapter/adapter_config.json" Json,
+        "calls.jsonl" Ledger, "calls.jsonl.head" SameJson, "local/adapter/sanitizer.json" Json,
+        "local/adapter/sanitizer.safetensors" Loose, "local/adapter/adapter_config.json" Json,
         "local/adapter/adapter_model.safetensors" Weights, "rows.tsv" Tsv,
     ],
     "generate --model ./lm --prompts lines.txt --max-new-tokens 4 --seed 1 --samples 2 --top-k 9 \

@@ -33,7 +33,7 @@ const KEYS: [&str; 30] = [
     "training.weight_decay",
     "training.momentum",
     "training.betas",
-    "training.optimiser",
+    "training.optimizer",
     "training.seed",
     "training.dropout",
     "data.max_tokens",

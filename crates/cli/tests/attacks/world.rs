@@ -125,12 +125,12 @@ impl World {
                  \"rows.tsv\"\nvalidation = \"rows.tsv\"\ntext = \"sentence\"\nmax_tokens = \
                  16\n[privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = \
                  1e-3\nclip = \"automatic\"\n[training]\nepochs = 2\nbatch = 20\nlearning_rate = \
-                 1e-3\noptimiser = \"adamw\"\n"
+                 1e-3\noptimizer = \"adamw\"\n"
             )
         };
         let labels = "\"classification\"\nlabels = [\"bad\", \"neutral\", \"good\"]";
         write("run.toml", run("model", labels));
-        write("lm.toml", run("lm", "\"language-modelling\""));
+        write("lm.toml", run("lm", "\"language-modeling\""));
         let sweep = "base = \"run.toml\"\nmetric = \"accuracy\"\nseeds = [1]\n\
                      set = { \"training.epochs\" = 1 }\n[grid]\n\"privacy.epsilon\" = [4, 8.0]\n";
         write("sweep.toml", sweep.into());

@@ -40,7 +40,7 @@ impl Bench {
             "[model]\npath = {:?}\ntuning = \"full\"\n[data]\n{task}\ntrain = {:?}\nvalidation \
              = {:?}\ntext = \"sentence\"\nmax_tokens = 16\n[privacy]\nmethod = \"dp-sgd\"\n\
              epsilon = 8.0\ndelta = 1e-3\nclip = \"automatic\"\n[training]\nepochs = 2\nbatch = 20\n\
-             learning_rate = 1e-3\noptimiser = \"adamw\"\nlearning_rate_schedule = \
+             learning_rate = 1e-3\noptimizer = \"adamw\"\nlearning_rate_schedule = \
              \"constant\"\nwarmup = 0.0\n",
             model,
             folder.path().join("rows.tsv"),

@@ -7,7 +7,7 @@ use undertone::explain::contribution::{positional, token_contributions};
 use undertone::method::local::EmbeddingNoise;
 use undertone::method::local::mvg::{Budgets, mapped};
 use undertone::model::folder::{LoadOptions, load};
-use undertone::model::sanitised::read_config;
+use undertone::model::sanitized::read_config;
 use undertone::noise::Secret;
 use undertone::run::ReleaseKind;
 use undertone::tensor::Host;
@@ -36,7 +36,7 @@ fn mvg_releases_each_column_with_its_own_noise() {
     // 120 rows in batches of 20, two epochs.
     let of_tokens = budgets.noise_multipliers(16, 1e-3, 20.0 / 120.0, 12).unwrap();
     let wanted = mapped(&token_contributions(&model, &map).unwrap(), &of_tokens);
-    let layer = model.network.sanitiser.as_ref().unwrap();
+    let layer = model.network.sanitizer.as_ref().unwrap();
     let std = f64::from(config.noise_std);
     let noise = EmbeddingNoise::new(&Secret::from_seed(1), ReleaseKind::Fresh, vec![std]);
     let examples: Vec<u64> = (0..4_000).collect();
@@ -55,7 +55,7 @@ fn mvg_releases_each_column_with_its_own_noise() {
 }
 
 /// The paper's classifier reads the d noisy columns: W_c has a row for each class and a column for
-/// each column of the sanitisation layer.
+/// each column of the sanitization layer.
 #[test]
 fn mvg_classifies_the_noisy_columns_as_published() {
     let bench = Bench::classifier();
@@ -68,10 +68,10 @@ fn mvg_classifies_the_noisy_columns_as_published() {
         let summary = train(out, &[&format!("model.tuning={tuning}")]);
         assert!(summary["metrics"]["validation"]["accuracy"].is_number());
         let folder = bench.path(out).join(if out == "full" { "model" } else { "adapter" });
-        let bytes = fs::read(folder.join("sanitiser.safetensors")).unwrap();
-        let head = tensor(&bytes, "sanitiser.head.weight");
+        let bytes = fs::read(folder.join("sanitizer.safetensors")).unwrap();
+        let head = tensor(&bytes, "sanitizer.head.weight");
         assert_eq!(head.len(), 3 * 20);
-        // It learnt: Adam has moved every number from where it was drawn, at 0.02.
+        // It learned: Adam has moved every number from where it was drawn, at 0.02.
         assert!(head.iter().any(|w| w.abs() > 1e-4));
         // And so did the model below the noise, from end to end.
         const QUERY: &str = "bert.encoder.layer.0.attention.self.query.weight";
@@ -91,8 +91,8 @@ fn mvg_classifies_the_noisy_columns_as_published() {
         assert_eq!(again["accuracy"], summary["metrics"]["validation"]["accuracy"]);
     }
     train("pretrained", &["privacy.mvg.head=pretrained"]);
-    let bytes = fs::read(bench.path("pretrained/model/sanitiser.safetensors")).unwrap();
-    assert!(!tensor(&bytes, "sanitiser.decoder.0.weight").is_empty());
+    let bytes = fs::read(bench.path("pretrained/model/sanitizer.safetensors")).unwrap();
+    assert!(!tensor(&bytes, "sanitizer.decoder.0.weight").is_empty());
     let proved = set(&["privacy.method=mvg", "privacy.mvg.head=linear"]);
     let output = bench.command("no", &proved).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -60,19 +60,19 @@ fn texts_are_predicted_in_private() {
     .into_owned();
     assert_ne!(first, said());
     assert!(text.contains("guarantee: (2.9") || text.contains("guarantee: (3."), "{text}");
-    // A text is computed by itself, and a sanitiser out of range is refused before anything is
+    // A text is computed by itself, and a sanitizer out of range is refused before anything is
     // paid.
     refused(&predict(&["--private", "--batch", "8"]), "--batch");
     let ledger = bench.path("said.jsonl.ledger.jsonl");
-    let (paid, config) = (fs::read(&ledger).unwrap(), bench.path("run/adapter/sanitiser.json"));
+    let (paid, config) = (fs::read(&ledger).unwrap(), bench.path("run/adapter/sanitizer.json"));
     let kept = fs::read_to_string(&config).unwrap();
-    let mut sanitiser: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    let mut sanitizer: serde_json::Value = serde_json::from_str(&kept).unwrap();
     for (key, value) in [("norm", 1e29), ("norm", 1e-30), ("deviation", 1e30), ("deviation", 0.0)] {
-        let was = sanitiser[key].clone();
-        sanitiser[key] = serde_json::json!(value);
-        fs::write(&config, sanitiser.to_string()).unwrap();
+        let was = sanitizer[key].clone();
+        sanitizer[key] = serde_json::json!(value);
+        fs::write(&config, sanitizer.to_string()).unwrap();
         refused(&predict(&["--private"]), if key == "norm" { "1e-10 to 1e10" } else { "1e-3" });
-        sanitiser[key] = was;
+        sanitizer[key] = was;
     }
     assert_eq!(fs::read(&ledger).unwrap(), paid);
     let bare = Command::new(env!("CARGO_BIN_EXE_undertone"))
@@ -117,7 +117,7 @@ fn mistakes_are_one_sentence() {
         bench.refused("refused", &set(changes), about);
     }
     let language =
-        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
     language.refused("refused", &set(&["privacy.method=dp-forward"]), "classification");
     sentences.assert("forward");
 }

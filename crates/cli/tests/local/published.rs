@@ -50,21 +50,21 @@ fn a_pretrained_autoencoder_learns_on_as_published() {
         ];
         bench.train(out, &set(&[&common, changes].concat()));
         let folder = bench.path(out).join("model");
-        let bytes = fs::read(folder.join("sanitiser.safetensors")).unwrap();
+        let bytes = fs::read(folder.join("sanitizer.safetensors")).unwrap();
         let config: Value =
-            serde_json::from_slice(&fs::read(folder.join("sanitiser.json")).unwrap()).unwrap();
-        (tensor(&bytes, "sanitiser.encoder.0.weight"), config)
+            serde_json::from_slice(&fs::read(folder.join("sanitizer.json")).unwrap()).unwrap();
+        (tensor(&bytes, "sanitizer.encoder.0.weight"), config)
     };
     let slow = "training.learning_rate=1e-9";
     let (frozen, config) = encoder("slow", &["privacy.mode=paper", slow]);
     assert_eq!(config["activation"], "tanh");
-    let (learnt, _) = encoder("fast", &["privacy.mode=paper"]);
+    let (learned, _) = encoder("fast", &["privacy.mode=paper"]);
     let moved = |a: &[f32], b: &[f32]| a.iter().zip(b).any(|(x, y)| (x - y).abs() > 1e-4);
-    assert!(moved(&frozen, &learnt));
+    assert!(moved(&frozen, &learned));
     let (linear, config) =
         encoder("none", &["privacy.mode=paper", "privacy.local.activation=none"]);
     assert_eq!(config["activation"], "none");
-    assert!(moved(&learnt, &linear));
+    assert!(moved(&learned, &linear));
     let (before, config) = encoder("proved-slow", &[slow]);
     assert!(config["activation"].is_null());
     let (after, _) = encoder("proved", &[]);

@@ -37,7 +37,7 @@ pub(super) fn build(
         last_norm: None,
         head,
         vocabulary: sizes.vocabulary,
-        sanitiser: None,
+        sanitizer: None,
         max_positions: sizes.positions,
     })
 }

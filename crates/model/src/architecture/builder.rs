@@ -5,7 +5,7 @@ use crate::folder::{Random, Source};
 use crate::layer::linear::Linear;
 use crate::layer::norm::Norm;
 use crate::parameters::{Origin, Parameter, ParameterId, Parameters};
-use undertone_settings::Quantise;
+use undertone_settings::Quantize;
 use undertone_tensor::{Matrix, NormKind};
 
 /// Reads parameters from a source and collects them. Task head parameters that the source lacks are
@@ -17,7 +17,7 @@ pub struct Builder<'a> {
     /// Whether parameters get a shape but no values.
     only_shapes: bool,
     /// How the weights of linear layers are stored, except those of the task head.
-    quantise: Option<Quantise>,
+    quantize: Option<Quantize>,
     pub parameters: Parameters,
     /// Names of randomly initialized parameters.
     pub fresh: Vec<String>,
@@ -31,7 +31,7 @@ impl<'a> Builder<'a> {
             random: Random::new(seed, 0.02),
             inside_head: false,
             only_shapes: false,
-            quantise: None,
+            quantize: None,
             parameters: Parameters::default(),
             fresh: Vec::new(),
         }
@@ -43,8 +43,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Quantizes the weights of linear layers as they are read, except those of the task head.
-    pub fn quantised(self, quantise: Option<Quantise>) -> Self {
-        Self { quantise, ..self }
+    pub fn quantized(self, quantize: Option<Quantize>) -> Self {
+        Self { quantize, ..self }
     }
 
     /// Marks the start of the task head, whose parameters may be missing in the source.
@@ -67,7 +67,7 @@ impl<'a> Builder<'a> {
         &mut self,
         name: &str,
         shape: &[usize],
-        quantise: Option<Quantise>,
+        quantize: Option<Quantize>,
     ) -> Result<ParameterId> {
         let is_fresh = self.inside_head && !self.source.has(name);
         if is_fresh {
@@ -83,8 +83,8 @@ impl<'a> Builder<'a> {
                 [rows, columns] => (rows, columns),
                 _ => unreachable!("parameters are vectors or matrices"),
             };
-            let in_nf4 = match quantise {
-                Some(Quantise::Nf4) => source.nf4(name, [rows, columns])?,
+            let in_nf4 = match quantize {
+                Some(Quantize::Nf4) => source.nf4(name, [rows, columns])?,
                 None => None,
             };
             if let Some(matrix) = in_nf4 {
@@ -94,8 +94,8 @@ impl<'a> Builder<'a> {
                     Some(bits) => Matrix::from_bf16(rows, columns, bits),
                     None => Matrix::from_vec(rows, columns, source.tensor(name, shape)?),
                 };
-                match quantise {
-                    Some(Quantise::Nf4) => matrix.in_nf4()?,
+                match quantize {
+                    Some(Quantize::Nf4) => matrix.in_nf4()?,
                     None => matrix,
                 }
             }
@@ -111,8 +111,8 @@ impl<'a> Builder<'a> {
 
     /// Adds the weight of a linear layer.
     fn weight(&mut self, name: &str, shape: [usize; 2]) -> Result<ParameterId> {
-        let quantise = self.quantise.filter(|_| !self.inside_head);
-        self.tensor_in(&format!("{name}.weight"), &shape, quantise)
+        let quantize = self.quantize.filter(|_| !self.inside_head);
+        self.tensor_in(&format!("{name}.weight"), &shape, quantize)
     }
 
     /// A linear layer with weight `[outputs, inputs]`.

@@ -100,7 +100,7 @@ pub(super) fn build(
         last_norm,
         head,
         vocabulary: sizes.vocabulary,
-        sanitiser: None,
+        sanitizer: None,
         max_positions: sizes.positions,
     })
 }

@@ -338,7 +338,7 @@ pub(super) fn decoder(
         last_norm,
         head,
         vocabulary: sizes.vocabulary,
-        sanitiser: None,
+        sanitizer: None,
         max_positions: limits.fold(sizes.positions, usize::min),
     })
 }

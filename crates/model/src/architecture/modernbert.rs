@@ -74,7 +74,7 @@ pub(super) fn build(
             soft_cap: None,
         },
         vocabulary: sizes.vocabulary,
-        sanitiser: None,
+        sanitizer: None,
         max_positions: sizes.positions,
     })
 }

@@ -4,7 +4,7 @@ use super::{Architecture, Builder};
 use crate::folder::{Config, Random};
 use crate::{Model, Result, TaskHead};
 use serde_json::json;
-use undertone_settings::Quantise;
+use undertone_settings::Quantize;
 use undertone_tensor::Matrix;
 
 #[derive(Clone, Copy, Debug)]
@@ -133,12 +133,12 @@ impl Architecture {
         mut config: Config,
         task_head: TaskHead,
         classes: usize,
-        quantise: Option<Quantise>,
+        quantize: Option<Quantize>,
     ) -> Result<Model> {
         if let Some(class) = self.class_name(task_head) {
             config.set("architectures", json!([class]));
         }
-        let mut builder = Builder::new(source, 0).quantised(quantise);
+        let mut builder = Builder::new(source, 0).quantized(quantize);
         let network = self.build(&config, task_head, classes.max(1), &mut builder)?;
         let (mut parameters, fresh) = (builder.parameters, builder.fresh);
         if matches!(self, Self::Gemma2 | Self::Gemma3) {
@@ -149,7 +149,7 @@ impl Architecture {
             }
         }
         let mut model = Model::new(config, network, parameters, fresh);
-        model.quantise = quantise;
+        model.quantize = quantize;
         Ok(model)
     }
 }

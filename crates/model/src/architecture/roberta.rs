@@ -30,7 +30,7 @@ pub(super) fn build(
         blocks,
         last_norm: None,
         head,
-        sanitiser: None,
+        sanitizer: None,
         vocabulary,
         max_positions,
     })

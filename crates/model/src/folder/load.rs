@@ -3,7 +3,7 @@
 use super::Outline;
 use crate::{Model, Result, TaskHead};
 use std::path::Path;
-use undertone_settings::Quantise;
+use undertone_settings::Quantize;
 
 /// Options that override a model folder's configuration.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct LoadOptions {
     pub seed: u64,
     /// How the weights of linear layers are stored in memory; by default bf16 if that is the type
     /// in the file, otherwise f32.
-    pub quantise: Option<Quantise>,
+    pub quantize: Option<Quantize>,
 }
 
 /// Loads a model folder. Task head parameters that the weights lack are randomly initialized and

@@ -4,7 +4,7 @@
 use super::source::FileSource;
 use super::{Config, LoadOptions, Weights};
 use crate::architecture::{Architecture, Builder};
-use crate::sanitised::load_sanitiser;
+use crate::sanitized::load_sanitizer;
 use crate::{Model, Network, Result, TaskHead};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -63,7 +63,7 @@ impl Outline {
             }
         }
         let mut model = Model::new(config, network, parameters, fresh);
-        load_sanitiser(&mut model, folder)?;
+        load_sanitizer(&mut model, folder)?;
         Ok(Self { model, architecture, task_head, weights, classes })
     }
 
@@ -71,11 +71,11 @@ impl Outline {
     pub fn load(self, folder: &Path, options: &LoadOptions) -> Result<Model> {
         let Self { model, architecture, task_head, weights, classes } = self;
         let mut source = FileSource::new(&weights, architecture.tensor_prefix());
-        let mut builder = Builder::new(&mut source, options.seed).quantised(options.quantise);
+        let mut builder = Builder::new(&mut source, options.seed).quantized(options.quantize);
         let network = architecture.build(&model.config, task_head, classes, &mut builder)?;
         let mut loaded = Model::new(model.config, network, builder.parameters, builder.fresh);
-        loaded.quantise = options.quantise;
-        load_sanitiser(&mut loaded, folder)?;
+        loaded.quantize = options.quantize;
+        load_sanitizer(&mut loaded, folder)?;
         Ok(loaded)
     }
 }

@@ -126,9 +126,9 @@ impl Search {
 fn candidates(logits: &[f32], row: usize, log_probability: f64, count: usize) -> Vec<Candidate> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|l| f64::from(l - largest).exp()).sum();
-    let normaliser = f64::from(largest) + total.ln();
+    let normalizer = f64::from(largest) + total.ln();
     let extended = |(token, l): (usize, &f32)| {
-        (log_probability + f64::from(*l) - normaliser, row, token as u32)
+        (log_probability + f64::from(*l) - normalizer, row, token as u32)
     };
     let mut all: Vec<Candidate> = logits.iter().enumerate().map(extended).collect();
     if all.len() > count {

@@ -75,8 +75,8 @@ impl Embeddings {
             x = tensor::add(&x, &tensor::gather(parameters.value(table), &saved.segments)?)?;
         }
         if let Some(norm) = &self.norm {
-            let (normalised, kept) = norm.forward(pass, &x, None)?;
-            x = normalised;
+            let (normalized, kept) = norm.forward(pass, &x, None)?;
+            x = normalized;
             saved.norm = pass.keep.then_some(kept);
         }
         if let Some(dropout) = saved.dropout {

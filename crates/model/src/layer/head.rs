@@ -27,10 +27,10 @@ impl TaskHead {
     pub fn of(task: TaskName) -> Self {
         match task {
             TaskName::Classification => Self::SequenceClassification,
-            TaskName::LanguageModelling | TaskName::Completion | TaskName::Chat => {
+            TaskName::LanguageModeling | TaskName::Completion | TaskName::Chat => {
                 Self::CausalLanguageModel
             }
-            TaskName::MaskedLanguageModelling => Self::MaskedLanguageModel,
+            TaskName::MaskedLanguageModeling => Self::MaskedLanguageModel,
         }
     }
 }

@@ -18,5 +18,5 @@ pub mod linear;
 pub mod norm;
 pub mod position_bias;
 pub mod relative_positions;
-pub mod sanitiser;
+pub mod sanitizer;
 pub mod used_twice;

@@ -21,7 +21,7 @@ pub struct Norm {
 /// Activations saved for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    normalised: Matrix,
+    normalized: Matrix,
     /// 1/std of each row.
     inverse_std: Matrix,
 }
@@ -34,7 +34,7 @@ impl Norm {
         x: &Matrix,
         residual: Option<&Matrix>,
     ) -> Result<(Matrix, Saved)> {
-        let done = tensor::normalise(
+        let done = tensor::normalize(
             self.kind,
             x,
             residual,
@@ -42,7 +42,7 @@ impl Norm {
             self.bias.map(|bias| pass.parameters.value(bias)),
             self.epsilon,
         )?;
-        let saved = Saved { normalised: done.normalised, inverse_std: done.inverse_std };
+        let saved = Saved { normalized: done.normalized, inverse_std: done.inverse_std };
         Ok((done.output, saved))
     }
 
@@ -67,9 +67,9 @@ impl Norm {
         tokens: Option<Arc<Vec<u32>>>,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
-        let gradient = tensor::normalise_backward(
+        let gradient = tensor::normalize_backward(
             self.kind,
-            &saved.normalised,
+            &saved.normalized,
             &saved.inverse_std,
             pass.parameters.value(self.weight),
             output_gradient,
@@ -82,7 +82,7 @@ impl Norm {
         if pass.parameters.is_trainable(self.weight) {
             receiver.receive(Factor::Scale {
                 parameter: self.weight,
-                input: saved.normalised,
+                input: saved.normalized,
                 output_gradient: output_gradient.clone(),
                 tokens,
             })?;

@@ -1,7 +1,7 @@
 //! Forward passes below the sanitizer (the data holder's half) and above it (the provider's half).
 
 use super::{ForwardOptions, Model, NO_BACKWARD, positions};
-use crate::layer::sanitiser::{self, NoiseLayer, Received};
+use crate::layer::sanitizer::{self, NoiseLayer, Received};
 use crate::layer::{block, embedding, head, norm};
 use crate::parameters::ParameterId;
 use crate::pass::Pass;
@@ -38,9 +38,9 @@ impl Model {
     /// Whether the final normalization is below the sanitizer.
     pub(super) fn norm_is_below(&self) -> bool {
         self.network
-            .sanitiser
+            .sanitizer
             .as_ref()
-            .is_some_and(|sanitiser| !matches!(sanitiser.noise_layer, NoiseLayer::After(_)))
+            .is_some_and(|sanitizer| !matches!(sanitizer.noise_layer, NoiseLayer::After(_)))
     }
 
     /// The first block that needs a backward pass, and whether the embeddings need one: the
@@ -54,10 +54,10 @@ impl Model {
         let first = blocks.iter().position(|block| block.parameters().into_iter().any(trained));
         let first = first.unwrap_or(blocks.len());
         // A trainable sanitizer needs the backward pass of everything above it.
-        let sanitiser_is_trainable = self.network.sanitiser.as_ref().is_some_and(|layer| {
+        let sanitizer_is_trainable = self.network.sanitizer.as_ref().is_some_and(|layer| {
             layer.parameters_below().into_iter().chain(layer.parameters_above()).any(trained)
         });
-        (if sanitiser_is_trainable { first.min(self.cut()) } else { first }, false)
+        (if sanitizer_is_trainable { first.min(self.cut()) } else { first }, false)
     }
 
     /// Whether any parameter of the data holder's half is trainable.
@@ -65,11 +65,11 @@ impl Model {
         let (first_block, embeddings_too) = self.lowest_trainable();
         let trained = |id: ParameterId| self.parameters.is_trainable(id);
         let norm = self.network.last_norm.as_ref().filter(|_| self.norm_is_below());
-        let sanitiser = self.network.sanitiser.as_ref();
+        let sanitizer = self.network.sanitizer.as_ref();
         embeddings_too
             || first_block < self.cut()
             || norm.is_some_and(|norm| trained(norm.weight))
-            || sanitiser.is_some_and(|layer| layer.parameters_below().into_iter().any(trained))
+            || sanitizer.is_some_and(|layer| layer.parameters_below().into_iter().any(trained))
     }
 
     /// Forward pass of a range of blocks; activations are saved from block `keep_from` on.
@@ -152,15 +152,15 @@ impl Model {
         wanted: Option<&[u32]>,
         options: &ForwardOptions,
         keep: (usize, bool),
-    ) -> Result<(Above, sanitiser::SavedAbove, Vec<u32>)> {
-        let Some(sanitiser) = &self.network.sanitiser else {
+    ) -> Result<(Above, sanitizer::SavedAbove, Vec<u32>)> {
+        let Some(sanitizer) = &self.network.sanitizer else {
             return Err(Error::Request("the model has no sanitizer".into()));
         };
         let positions = positions(starts);
         let pass = self.pass(starts, &positions, options.dropout_seed, keep != NO_BACKWARD);
-        let released = sanitiser.released(bounded, starts, options.noise);
+        let released = sanitizer.released(bounded, starts, options.noise);
         let released = Matrix::Host(released).to_device(&self.device)?;
-        let (x, saved) = sanitiser.reconstruct(&pass, released, options.noise.is_some())?;
+        let (x, saved) = sanitizer.reconstruct(&pass, released, options.noise.is_some())?;
         let above = self.above(&pass, x, wanted, keep)?;
         Ok((above, saved, positions))
     }
@@ -168,10 +168,10 @@ impl Model {
     /// Logits `[sequences, classes]` for received perturbed embeddings, using only the provider's
     /// half. `released` contains the rows of all sequences, one sequence after another.
     pub fn logits_of_released(&self, released: Host) -> Result<Matrix> {
-        let Some(sanitiser) = &self.network.sanitiser else {
+        let Some(sanitizer) = &self.network.sanitizer else {
             return Err(Error::Request("the model has no sanitizer".into()));
         };
-        let Some(rows) = sanitiser.rows.in_every_release() else {
+        let Some(rows) = sanitizer.rows.in_every_release() else {
             return Err(Error::Request("the number of released rows is not fixed".into()));
         };
         let starts: Vec<usize> = (0..=released.rows() / rows).map(|i| i * rows).collect();

@@ -8,13 +8,13 @@ use super::layer::block::{self, Block};
 use super::layer::embedding::{Embeddings, PADDING};
 use super::layer::head::Head;
 use super::layer::norm::Norm;
-use super::layer::sanitiser::{NoiseLayer, Perturb, Rows, Sanitiser};
+use super::layer::sanitizer::{NoiseLayer, Perturb, Rows, Sanitizer};
 use super::parameters::{ParameterId, Parameters};
 use super::pass::Pass;
 use super::{Error, Result};
 pub use training::{Forward, ForwardOptions};
 use undertone_data::Batch;
-use undertone_settings::Quantise;
+use undertone_settings::Quantize;
 use undertone_tensor::{Device, Host, Matrix, Precision};
 
 /// The layers of a model.
@@ -28,7 +28,7 @@ pub struct Network {
     /// Task head.
     pub head: Head,
     /// Local-DP layer, which bounds and perturbs embeddings.
-    pub sanitiser: Option<Sanitiser>,
+    pub sanitizer: Option<Sanitizer>,
     /// Vocabulary size, in tokens.
     pub vocabulary: usize,
     /// Maximum sequence length, in tokens.
@@ -50,7 +50,7 @@ pub struct Model {
     /// backward pass (activation checkpointing): slower and less memory, with identical results.
     pub recompute: bool,
     /// Quantization of the frozen weights of linear layers, if any.
-    pub quantise: Option<Quantise>,
+    pub quantize: Option<Quantize>,
     device: Device,
 }
 
@@ -98,7 +98,7 @@ impl Model {
             tuning: None,
             fresh,
             recompute: false,
-            quantise: None,
+            quantize: None,
             device: Device::Cpu,
         }
     }
@@ -116,7 +116,7 @@ impl Model {
             tuning,
             fresh,
             recompute: _,
-            quantise: _,
+            quantize: _,
             device: _,
         } = self;
         format!("{config:?} {network:?} {tuning:?} {fresh:?}")
@@ -230,7 +230,7 @@ impl Model {
 
     /// The batch with every sequence padded, if the sanitizer requires it.
     fn padded(&self, batch: &Batch) -> Result<Option<Padded>> {
-        let Some(Rows::Padded(wanted)) = self.network.sanitiser.as_ref().map(|layer| layer.rows)
+        let Some(Rows::Padded(wanted)) = self.network.sanitizer.as_ref().map(|layer| layer.rows)
         else {
             return Ok(None);
         };
@@ -305,7 +305,7 @@ impl Model {
         let positions = self.lower_positions(&lower.starts, visible);
         let pass = Pass { visible, ..self.pass(&lower.starts, &positions, None, false) };
         let x = self.below(&pass, &pass, lower, NO_BACKWARD)?.output;
-        let Some(sanitiser) = &self.network.sanitiser else {
+        let Some(sanitizer) = &self.network.sanitizer else {
             if noise.is_some() {
                 return Err(Error::Request(
                     "noise needs a sanitizer, which the model does not have".into(),
@@ -313,8 +313,8 @@ impl Model {
             }
             return Ok(self.above(&pass, x, wanted, NO_BACKWARD)?.logits);
         };
-        let starts = sanitiser.starts(&batch.starts);
-        let bounded = sanitiser.bounded(&pass, &x)?.0;
+        let starts = sanitizer.starts(&batch.starts);
+        let bounded = sanitizer.bounded(&pass, &x)?.0;
         let options = ForwardOptions { noise, ..ForwardOptions::default() };
         Ok(self.forward_bounded(bounded, &starts, wanted, &options, NO_BACKWARD)?.0.logits)
     }
@@ -338,7 +338,7 @@ impl Model {
 
     /// Number of blocks below the sanitizer; all of them if there is none.
     pub fn cut(&self) -> usize {
-        match self.network.sanitiser.as_ref().map(|sanitiser| sanitiser.noise_layer) {
+        match self.network.sanitizer.as_ref().map(|sanitizer| sanitizer.noise_layer) {
             Some(NoiseLayer::After(blocks)) => blocks,
             Some(NoiseLayer::Output | NoiseLayer::Pooler) | None => self.network.blocks.len(),
         }
@@ -347,7 +347,7 @@ impl Model {
     /// The data holder's half before noise is added: embeddings of bounded norm, and the first row
     /// of each sequence.
     pub fn bounded_rows(&self, batch: &Batch) -> Result<(Host, Vec<usize>)> {
-        let Some(sanitiser) = &self.network.sanitiser else {
+        let Some(sanitizer) = &self.network.sanitizer else {
             return Err(Error::Request("the model has no sanitizer".into()));
         };
         self.check(batch)?;
@@ -356,6 +356,6 @@ impl Model {
         let positions = self.lower_positions(&lower.starts, visible);
         let pass = Pass { visible, ..self.pass(&lower.starts, &positions, None, false) };
         let x = self.below(&pass, &pass, lower, NO_BACKWARD)?.output;
-        Ok((sanitiser.bounded(&pass, &x)?.0, sanitiser.starts(&batch.starts)))
+        Ok((sanitizer.bounded(&pass, &x)?.0, sanitizer.starts(&batch.starts)))
     }
 }

@@ -3,9 +3,9 @@
 use super::halves::{Above, Below, Kept};
 use super::{Model, lower};
 use crate::factor::Receiver;
-use crate::layer::sanitiser::{self, Perturb};
+use crate::layer::sanitizer::{self, Perturb};
 use crate::layer::{block, embedding, head, norm};
-use crate::objective::{Losses, Objective, RandomisedResponse, Weighting};
+use crate::objective::{Losses, Objective, RandomizedResponse, Weighting};
 use crate::parameters::ParameterId;
 use crate::pass::Pass;
 use crate::{Error, Result};
@@ -22,7 +22,7 @@ pub struct Forward {
     first_block: usize,
     embeddings: Option<embedding::Saved>,
     below: Half,
-    sanitiser: Option<(Option<sanitiser::SavedBelow>, sanitiser::SavedAbove)>,
+    sanitizer: Option<(Option<sanitizer::SavedBelow>, sanitizer::SavedAbove)>,
     above: Half,
     last_norm: Option<norm::Saved>,
     head: head::Saved,
@@ -46,7 +46,7 @@ pub struct ForwardOptions<'a> {
     /// Noise of the sanitizer; `None` for no noise.
     pub noise: Option<&'a dyn Perturb>,
     /// Randomized response that perturbed the labels; `None` for true labels.
-    pub labels: Option<RandomisedResponse>,
+    pub labels: Option<RandomizedResponse>,
 }
 
 impl Model {
@@ -89,7 +89,7 @@ impl Model {
             visible: visible.map(<[usize]>::to_vec),
             blocks,
         };
-        let Some(layer) = &self.network.sanitiser else {
+        let Some(layer) = &self.network.sanitizer else {
             let Above { logits, norm, head, .. } = self.above(&keeping, x, wanted, keep)?;
             let above = Half {
                 starts: batch.starts.clone(),
@@ -104,7 +104,7 @@ impl Model {
                 first_block,
                 embeddings,
                 below,
-                sanitiser: None,
+                sanitizer: None,
                 above,
                 last_norm: norm,
                 head,
@@ -122,7 +122,7 @@ impl Model {
             first_block: keep.0,
             embeddings,
             below,
-            sanitiser: Some((self.trains_below().then_some(saved), above)),
+            sanitizer: Some((self.trains_below().then_some(saved), above)),
             above: Half { starts, positions, visible: None, blocks: upper.blocks },
             last_norm: norm.or(upper.norm),
             head: upper.head,
@@ -162,7 +162,7 @@ impl Model {
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
         let Forward {
-            logits, dropout_seed, embeddings, below, above, sanitiser, first_block, ..
+            logits, dropout_seed, embeddings, below, above, sanitizer, first_block, ..
         } = forward;
         drop(logits);
         let network = &self.network;
@@ -171,11 +171,11 @@ impl Model {
         let mut gradient = network.head.backward(&pass, forward.head, logits_gradient, receiver)?;
         let trained = |id: ParameterId| self.parameters.is_trainable(id);
         let norm_is_trained = network.last_norm.as_ref().is_some_and(|norm| trained(norm.weight));
-        let sanitiser_is_trained = network.sanitiser.as_ref().is_some_and(|layer| {
+        let sanitizer_is_trained = network.sanitizer.as_ref().is_some_and(|layer| {
             layer.parameters_below().into_iter().chain(layer.parameters_above()).any(trained)
         });
         let blocks_are_trained = first_block < network.blocks.len() || embeddings.is_some();
-        if !blocks_are_trained && !norm_is_trained && !sanitiser_is_trained {
+        if !blocks_are_trained && !norm_is_trained && !sanitizer_is_trained {
             return Ok(());
         }
         let mut last_norm = forward.last_norm;
@@ -188,8 +188,8 @@ impl Model {
             visible: below.visible.as_deref(),
             ..self.pass(&below.starts, &below.positions, dropout_seed, true)
         };
-        if let (Some(layer), Some((lower, upper))) = (&network.sanitiser, sanitiser) {
-            let wanted = sanitiser_is_trained || lower.is_some();
+        if let (Some(layer), Some((lower, upper))) = (&network.sanitizer, sanitizer) {
+            let wanted = sanitizer_is_trained || lower.is_some();
             let through = self.backward_blocks(
                 &pass,
                 &network.blocks[cut..],
@@ -278,7 +278,7 @@ impl Model {
         options: &ForwardOptions,
         receiver: &mut dyn Receiver,
     ) -> Result<Losses> {
-        let Some(layer) = &self.network.sanitiser else {
+        let Some(layer) = &self.network.sanitizer else {
             return Err(Error::Request("the model has no sanitizer".into()));
         };
         let objective = Objective::of(batch, self.network.head.task_head)?;
@@ -296,7 +296,7 @@ impl Model {
                 first_block: keep.0,
                 embeddings: None,
                 below: Half::default(),
-                sanitiser: Some((None, above)),
+                sanitizer: Some((None, above)),
                 above: Half { starts, positions, visible: None, blocks },
                 last_norm: norm,
                 head,

@@ -8,17 +8,17 @@
 
 use super::{AdapterSettings, Tuning, adapter, peft, peft_ia3, train_head};
 use crate::folder::{BaseModel, LoadOptions, Weights, load, save_tensors};
-use crate::sanitised::load_sanitiser;
+use crate::sanitized::load_sanitizer;
 use crate::{Error, Model, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use undertone_settings::Quantise;
+use undertone_settings::Quantize;
 
 /// The configuration of an adapter.
 const CONFIG: &str = "adapter_config.json";
 
 /// How the base model's weights are stored; present only if they are quantized.
-const QUANTISE: &str = "quantise.json";
+const QUANTIZE: &str = "quantize.json";
 
 /// Saves the trainable parameters.
 pub fn save_adapter(model: &Model, folder: &Path, base: &BaseModel) -> Result<()> {
@@ -62,15 +62,15 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &BaseModel) -> Result<()
     {
         undertone_settings::write_json(&folder.join("labels.json"), &labels)?;
     }
-    if let Some(quantise) = model.quantise {
-        undertone_settings::write_json(&folder.join(QUANTISE), &quantise)?;
+    if let Some(quantize) = model.quantize {
+        undertone_settings::write_json(&folder.join(QUANTIZE), &quantize)?;
     }
     Ok(undertone_settings::write_json(&folder.join(CONFIG), &config)?)
 }
 
 /// How the base model's weights were stored while the adapter was trained.
-fn read_quantise(adapter: &Path) -> Result<Option<Quantise>> {
-    let path = adapter.join(QUANTISE);
+fn read_quantize(adapter: &Path) -> Result<Option<Quantize>> {
+    let path = adapter.join(QUANTIZE);
     if !path.exists() {
         return Ok(None);
     }
@@ -97,10 +97,10 @@ pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions)
         task_head: options.task_head.or(task_head),
         labels: options.labels.or(labels),
         seed: options.seed,
-        quantise: options.quantise.or(read_quantise(adapter)?),
+        quantize: options.quantize.or(read_quantize(adapter)?),
     };
     let mut model = load(folder, &options)?;
-    load_sanitiser(&mut model, adapter)?;
+    load_sanitizer(&mut model, adapter)?;
     load_adapter(&mut model, adapter)?;
     Ok(model)
 }

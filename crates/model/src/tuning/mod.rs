@@ -93,7 +93,7 @@ fn linear_layers_mut(network: &mut Network) -> impl Iterator<Item = &mut Linear>
 
 /// Merges LoRA or (IA)³ into the weights, after which the model has no adapter.
 pub fn merge(model: &mut Model) -> Result<()> {
-    if model.network.sanitiser.is_some() {
+    if model.network.sanitizer.is_some() {
         return Err(Error::Tuning(
             "a local DP model keeps its sanitizer beside its adapter, so it cannot be merged; use \
              it with --adapter"

@@ -49,7 +49,7 @@ fn settings_for_peft(model: &Model, settings: &LoraSettings) -> LoraSettings {
     let mut settings = settings.clone();
     let times = updates_per_layer(model);
     settings.rank *= times;
-    settings.alpha *= match settings.rank_stabilised {
+    settings.alpha *= match settings.rank_stabilized {
         true => (times as f64).sqrt(),
         false => times as f64,
     };
@@ -113,7 +113,7 @@ pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Valu
         "target_modules": settings.targets,
         "modules_to_save": modules_to_save(model),
         "fan_in_fan_out": fan_in_fan_out,
-        "use_rslora": settings.rank_stabilised,
+        "use_rslora": settings.rank_stabilized,
         "use_dora": settings.dora,
         "bias": "none",
         "inference_mode": true,
@@ -158,7 +158,7 @@ fn tied_head(model: &Model) -> Option<&Linear> {
 pub(super) fn parameters(model: &Model) -> Result<Vec<(String, Parameter)>> {
     let parts = has_parts(model);
     // The sanitizer has its own files, which PEFT does not know.
-    let own = |p: &Parameter| p.origin == Origin::Adapter && !p.name.starts_with("sanitiser.");
+    let own = |p: &Parameter| p.origin == Origin::Adapter && !p.name.starts_with("sanitizer.");
     let added = model.parameters.iter().filter(|(_, p)| own(p) && !parts).map(|(id, _)| id);
     let head =
         model.network.head.parameters().filter(|_| model.network.head.task_head.has_labels());
@@ -248,7 +248,7 @@ pub(super) fn load(
         targets: Vec::new(),
         layers: None,
         embeddings: false,
-        rank_stabilised: config.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
+        rank_stabilized: config.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
         dora: config.get("use_dora").and_then(Value::as_bool).unwrap_or(false),
     };
     super::lora::check(&settings)?;

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::frame::{NO_LABEL, Release};
 use crate::task::Task;
 use std::path::Path;
-use undertone::data::{Example, Labels, Tokeniser};
-use undertone::method::local::RandomisedLabels;
+use undertone::data::{Example, Labels, Tokenizer};
+use undertone::method::local::RandomizedLabels;
 use undertone::method::local::split::OwnerHalf;
 use undertone::noise::Secret;
 use undertone::tensor::Device;
@@ -28,7 +28,7 @@ const TOGETHER: usize = 4096;
 #[derive(Debug)]
 pub struct Pre {
     half: OwnerHalf,
-    tokeniser: Tokeniser,
+    tokenizer: Tokenizer,
 }
 
 impl Pre {
@@ -36,21 +36,21 @@ impl Pre {
     /// not match the task.
     pub fn load(folder: &Path, task: &Task, device: &Device) -> Result<Self> {
         let half = OwnerHalf::load(folder, device)?;
-        if *half.config() != task.sanitiser || half.width() != task.width {
+        if *half.config() != task.sanitizer || half.width() != task.width {
             return Err(Error::mistake(
                 "the sanitizer of pre(·) is not the one that the task names; nothing was sent",
             ));
         }
-        let tokeniser = half.tokeniser(folder, task.max_tokens)?;
-        half.rehearse(tokeniser.max_tokens())?;
-        Ok(Self { half, tokeniser })
+        let tokenizer = half.tokenizer(folder, task.max_tokens)?;
+        half.rehearse(tokenizer.max_tokens())?;
+        Ok(Self { half, tokenizer })
     }
 
     /// The tokens of a row; none if it cannot be tokenized.
     fn tokens(&self, row: &Row) -> Option<Example> {
         let tokens = match row.texts.as_slice() {
-            [first, second] => self.tokeniser.pair(first, second),
-            texts => self.tokeniser.text(texts.first().map_or("", String::as_str)),
+            [first, second] => self.tokenizer.pair(first, second),
+            texts => self.tokenizer.text(texts.first().map_or("", String::as_str)),
         };
         let tokens = tokens.ok()?;
         let example =
@@ -146,7 +146,7 @@ fn label(purpose: Purpose, task: &Task, source: &Source, secret: &Secret) -> Res
     match (purpose, source.class, task.label_epsilon) {
         (Purpose::Query, ..) => Ok(NO_LABEL),
         (Purpose::Contribution, Some(class), Some(epsilon)) => {
-            Ok(RandomisedLabels::new(secret, epsilon, classes).answer(0, class))
+            Ok(RandomizedLabels::new(secret, epsilon, classes).answer(0, class))
         }
         (Purpose::Contribution, Some(class), None) => Ok(class),
         (Purpose::Contribution, None, _) => {

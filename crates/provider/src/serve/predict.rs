@@ -22,7 +22,7 @@ use undertone::tensor::Device;
 pub struct Current {
     /// Folder of the model.
     pub model: PathBuf,
-    /// How many releases it has learnt from.
+    /// How many releases it has learned from.
     pub releases: u64,
     /// Of how many owners.
     pub owners: u64,

@@ -92,7 +92,7 @@ pub fn init(file: &Path, out: &Path, device: &Device, examples: usize) -> Result
         texts: plan.data.text.len(),
         labels: plan.data.labels.clone().unwrap_or_default(),
         max_tokens: split.max_tokens,
-        sanitiser: split.config.clone(),
+        sanitizer: split.config.clone(),
         releases: split.releases.clone(),
         label_epsilon: split.label_epsilon,
         epsilon: 0.0,

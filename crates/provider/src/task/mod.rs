@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::hex::unhex;
 use serde::{Deserialize, Serialize};
 use undertone::method::local::split;
-use undertone::model::layer::sanitiser::Bounding;
-use undertone::model::sanitised::SanitiserConfig;
+use undertone::model::layer::sanitizer::Bounding;
+use undertone::model::sanitized::SanitizerConfig;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, epsilon};
 use undertone_run::{LearnerKind, ReleaseKind, Releases};
 
@@ -42,7 +42,7 @@ pub struct Task {
     /// Maximum number of tokens of a text; longer ones are cut.
     pub max_tokens: usize,
     /// Where noise is added, and what bounds a text before it is.
-    pub sanitiser: SanitiserConfig,
+    pub sanitizer: SanitizerConfig,
     /// Releases of an embedding: how often, and with which noise.
     pub releases: Releases,
     /// ε of the labels' randomized response; none if labels are sent as they are.
@@ -97,7 +97,7 @@ impl Task {
     }
 
     fn problem(&self) -> Option<&'static str> {
-        let sanitiser = &self.sanitiser;
+        let sanitizer = &self.sanitizer;
         if self.format != FORMAT {
             return Some("it has another format; use the version of undertone that it is for");
         }
@@ -116,13 +116,13 @@ impl Task {
         if !(4..=1_000_000).contains(&self.max_tokens) {
             return Some("max_tokens is out of range");
         }
-        if !sanitiser.is_in_range() {
+        if !sanitizer.is_in_range() {
             return Some("norm, squash and direction of its sanitizer must be from 1e-10 to 1e10");
         }
-        if sanitiser.bounding == Bounding::Box {
+        if sanitizer.bounding == Bounding::Box {
             return Some("nothing bounds the norm of an embedding");
         }
-        let Some(rows) = sanitiser.rows.in_every_release() else {
+        let Some(rows) = sanitizer.rows.in_every_release() else {
             return Some("the number of released rows would show the length of a text");
         };
         if self.width == 0 || !self.width.is_multiple_of(rows) || self.slots != SLOTS {
@@ -145,7 +145,7 @@ impl Task {
         if !noise.iter().all(|noise| (1e-3..=1e6).contains(noise)) {
             return Some("its noise is out of range");
         }
-        if Some(releases.sensitivity) != self.sanitiser.sensitivity() {
+        if Some(releases.sensitivity) != self.sanitizer.sensitivity() {
             return Some("its sensitivity is not that of its sanitizer");
         }
         let rises = noise.windows(2).any(|pair| pair[0] < pair[1]);
@@ -184,7 +184,7 @@ impl Task {
             }
         }
         let names: Vec<&str> = self.files.iter().map(|file| file.name.as_str()).collect();
-        let needed = ["config.json", "model.safetensors", "sanitiser.json", "tokenizer.json"];
+        let needed = ["config.json", "model.safetensors", "sanitizer.json", "tokenizer.json"];
         if !needed.iter().all(|name| names.contains(name)) || names.len() > 32 {
             return Some("a file of pre(·) is missing, or there are too many");
         }
@@ -207,7 +207,7 @@ impl Task {
     pub fn events(&self) -> Vec<Event> {
         let categories = self.labels.len() as u64;
         let label =
-            self.label_epsilon.map(|epsilon| Event::RandomisedResponse { epsilon, categories });
+            self.label_epsilon.map(|epsilon| Event::RandomizedResponse { epsilon, categories });
         let rows = split::events(&self.releases).into_iter().map(|(_, event)| event);
         label.into_iter().chain(rows).collect()
     }
@@ -240,7 +240,7 @@ impl Task {
             ReleaseKind::Fresh => "a newly perturbed embedding in each epoch",
         };
         let label = match self.label_epsilon {
-            Some(_) => "one randomised label",
+            Some(_) => "one randomized label",
             None => "its label, as it is",
         };
         format!(
@@ -255,7 +255,7 @@ impl Task {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
+    use undertone::model::layer::sanitizer::{NoiseLayer, Rows};
 
     /// A small task.
     pub fn task() -> Task {
@@ -264,7 +264,7 @@ pub(crate) mod tests {
             bytes: 3,
             sha256: crate::hex::hex(&crate::hex::hash(b"abc")),
         };
-        let names = ["config.json", "model.safetensors", "sanitiser.json", "tokenizer.json"];
+        let names = ["config.json", "model.safetensors", "sanitizer.json", "tokenizer.json"];
         Task {
             format: FORMAT,
             name: "a task".into(),
@@ -272,15 +272,15 @@ pub(crate) mod tests {
             texts: 1,
             labels: vec!["bad".into(), "good".into()],
             max_tokens: 16,
-            sanitiser: SanitiserConfig {
+            sanitizer: SanitizerConfig {
                 noise_layer: NoiseLayer::Output,
                 rows: Rows::Mean,
                 dims: vec![4],
                 activation: None,
-                centred: false,
+                centered: false,
                 decoded: false,
                 squash: None,
-                bounding: Bounding::Normalise,
+                bounding: Bounding::Normalize,
                 norm: 1.0,
                 direction: None,
                 calibrated: false,
@@ -328,15 +328,15 @@ pub(crate) mod tests {
             (|t| t.releases.noise_multipliers = vec![], "epoch"),
             (|t| t.releases.sensitivity = 1.0, "sensitivity"),
             (|t| t.releases.records_per_unit = 2, "unit"),
-            (|t| t.sanitiser.bounding = Bounding::Box, "bounds"),
-            (|t| t.sanitiser.rows = Rows::Tokens(None), "length"),
-            (|t| t.sanitiser.rows = Rows::Padded(16), "length"),
-            (|t| t.sanitiser.norm = 0.0, "1e-10 to 1e10"),
-            (|t| t.sanitiser.norm = 1e29, "1e-10 to 1e10"),
-            (|t| t.sanitiser.norm = 1e-38, "1e-10 to 1e10"),
-            (|t| t.sanitiser.squash = Some(1e-30), "1e-10 to 1e10"),
-            (|t| t.sanitiser.direction = Some(vec![-1.0; 4]), "1e-10 to 1e10"),
-            (|t| t.sanitiser.direction = Some(vec![1.0, 1.0, 3e38, 1.0]), "1e-10 to 1e10"),
+            (|t| t.sanitizer.bounding = Bounding::Box, "bounds"),
+            (|t| t.sanitizer.rows = Rows::Tokens(None), "length"),
+            (|t| t.sanitizer.rows = Rows::Padded(16), "length"),
+            (|t| t.sanitizer.norm = 0.0, "1e-10 to 1e10"),
+            (|t| t.sanitizer.norm = 1e29, "1e-10 to 1e10"),
+            (|t| t.sanitizer.norm = 1e-38, "1e-10 to 1e10"),
+            (|t| t.sanitizer.squash = Some(1e-30), "1e-10 to 1e10"),
+            (|t| t.sanitizer.direction = Some(vec![-1.0; 4]), "1e-10 to 1e10"),
+            (|t| t.sanitizer.direction = Some(vec![1.0, 1.0, 3e38, 1.0]), "1e-10 to 1e10"),
             (|t| t.label_epsilon = Some(1e9), "label_epsilon"),
             (|t| t.delta = 0.9, "delta"),
             (|t| t.labels = vec!["a".into(), "a".into()], "twice"),

@@ -46,7 +46,7 @@ fn owners_contribute_and_the_provider_trains_and_predicts() {
     // The model is one that the trainer's verbs read.
     let options = undertone::model::folder::LoadOptions::default();
     let model = undertone::model::folder::load(&world.bench.path("first/model"), &options).unwrap();
-    assert!(model.network.sanitiser.is_some());
+    assert!(model.network.sanitizer.is_some());
     assert!(trained["metrics"]["accuracy"].as_f64().is_some(), "{trained}");
     let answered = json(world.owner("query", "ada", &server.url).args(QUERY));
     let answer = &answered["answers"][0];
@@ -58,7 +58,7 @@ fn owners_contribute_and_the_provider_trains_and_predicts() {
     let again = json(world.owner("query", "ada", &server.url).args(QUERY));
     assert_eq!((&again["answers"], again["new"].as_u64()), (&answered["answers"], Some(0)));
     assert_eq!(world.ledger("ada", "query").len(), 1);
-    // More arrives, and is learnt from.
+    // More arrives, and is learned from.
     world.token("eve");
     world.texts("eve", 30);
     let mut command = world.contribute("eve", &server.url);
@@ -69,7 +69,7 @@ fn owners_contribute_and_the_provider_trains_and_predicts() {
 
 const QUERY: [&str; 4] = ["--text", "the warm sun", "--epsilon-at-most", "20"];
 
-/// A path of noise has a release in each epoch, learnt by gradients; its ε is that of the last.
+/// A path of noise has a release in each epoch, learned by gradients; its ε is that of the last.
 #[test]
 fn releases_of_several_epochs_are_sent_and_learnt_from() {
     let world = World::new(

@@ -61,7 +61,7 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
-/// Maximum number of labelled points per series.
+/// Maximum number of labeled points per series.
 const NAMES: usize = 8;
 
 /// Maximum number of points with tooltips per series.

@@ -92,7 +92,7 @@ pub fn section(run: &Run, level: u8) -> Section {
             "Optimizer",
             format!(
                 "{}, learning rate {}, {}",
-                words_of(&training.optimiser),
+                words_of(&training.optimizer),
                 training.learning_rate,
                 words_of(&training.learning_rate_schedule)
             ),

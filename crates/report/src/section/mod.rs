@@ -138,8 +138,8 @@ pub fn method_name(method: MethodName) -> &'static str {
 fn task_name(task: TaskName) -> &'static str {
     match task {
         TaskName::Classification => "Classification",
-        TaskName::LanguageModelling => "Language modelling",
-        TaskName::MaskedLanguageModelling => "Masked language modelling",
+        TaskName::LanguageModeling => "Language modeling",
+        TaskName::MaskedLanguageModeling => "Masked language modeling",
         TaskName::Completion => "Completion",
         TaskName::Chat => "Chat",
     }

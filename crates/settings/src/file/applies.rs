@@ -2,7 +2,7 @@
 
 use super::{
     AttentionSource, EncoderKind, Format, LearnerKind, MethodName, ModeName, NoiseLayer,
-    NoiseSchedule, OptimiserKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName,
+    NoiseSchedule, OptimizerKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName,
     Tuning,
 };
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ fn is_paper(file: &RunFile) -> bool {
 }
 
 fn is_adam(file: &RunFile) -> bool {
-    file.training.optimiser != OptimiserKind::Sgd
+    file.training.optimizer != OptimizerKind::Sgd
 }
 
 fn task_is(file: &RunFile, task: TaskName) -> bool {
@@ -135,9 +135,8 @@ const RULES: &[Rule] = &[
     rule("privacy.rap_ft.probes", "lora and adapter, whose weights begin at zero", |file| {
         matches!(file.model.tuning, Tuning::Lora(_) | Tuning::Adapter(_))
     }),
-    rule("privacy.rap_ft.initial", "language-modelling, completion and chat", |file| {
-        [TaskName::LanguageModelling, TaskName::Completion, TaskName::Chat]
-            .contains(&file.data.task)
+    rule("privacy.rap_ft.initial", "language-modeling, completion and chat", |file| {
+        [TaskName::LanguageModeling, TaskName::Completion, TaskName::Chat].contains(&file.data.task)
     }),
     rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
     rule("privacy.local.noise_is", "dp-forward and ew-ft", |file| {
@@ -184,10 +183,10 @@ const RULES: &[Rule] = &[
         "methods other than rap-ft, whose mask is of single coordinates",
         |file| file.privacy.method != MethodName::RapFt,
     ),
-    rule("model.quantise", "model.tuning other than \"full\"", |file| {
+    rule("model.quantize", "model.tuning other than \"full\"", |file| {
         file.model.tuning != Tuning::Full
     }),
-    rule("model.quantise", "gradient methods and non-private runs", |file| {
+    rule("model.quantize", "gradient methods and non-private runs", |file| {
         !file.privacy.method.is_local()
     }),
     rule("model.revision", "models of the hub (model.hub)", |file| file.model.hub.is_some()),
@@ -209,22 +208,21 @@ const RULES: &[Rule] = &[
     rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),
     rule("data.completion", COMPLETION, |file| task_is(file, TaskName::Completion)),
     rule("data.messages", "data.task = \"chat\"", |file| task_is(file, TaskName::Chat)),
-    rule("data.pack", "data.task = \"language-modelling\"", |file| {
-        task_is(file, TaskName::LanguageModelling)
+    rule("data.pack", "data.task = \"language-modeling\"", |file| {
+        task_is(file, TaskName::LanguageModeling)
     }),
     rule("data.pack", "runs with data.author, whose texts are joined", |file| {
         file.data.author.is_some()
     }),
-    rule("data.long_texts", "language-modelling and masked-language-modelling", |file| {
-        task_is(file, TaskName::LanguageModelling)
-            || task_is(file, TaskName::MaskedLanguageModelling)
+    rule("data.long_texts", "language-modeling and masked-language-modeling", |file| {
+        task_is(file, TaskName::LanguageModeling) || task_is(file, TaskName::MaskedLanguageModeling)
     }),
     rule("data.hold_out", "central DP and non-private runs", |file| {
         !file.privacy.method.is_local()
     }),
     rule("data.most_per_author", "runs with data.author", |file| file.data.author.is_some()),
     rule("training.momentum", "the optimizer sgd", |file| {
-        file.training.optimiser == OptimiserKind::Sgd
+        file.training.optimizer == OptimizerKind::Sgd
     }),
     rule("training.betas", ADAM, is_adam),
     rule("training.adam_epsilon", ADAM, is_adam),

@@ -2,7 +2,7 @@
 //! key.
 
 use super::{
-    Clip, LearningRateSchedule, LoraSettings, MethodName, ModeName, OptimiserKind, RunFile, Tuning,
+    Clip, LearningRateSchedule, LoraSettings, MethodName, ModeName, OptimizerKind, RunFile, Tuning,
 };
 
 /// The value that leaves a key to the recipe.
@@ -28,8 +28,8 @@ pub enum AutoKey {
     LearningRateSchedule,
     /// `training.warmup`: learning-rate warm-up.
     Warmup,
-    /// `training.optimiser`: the optimizer.
-    Optimiser,
+    /// `training.optimizer`: the optimizer.
+    Optimizer,
 }
 
 impl AutoKey {
@@ -43,7 +43,7 @@ impl AutoKey {
         Self::LearningRate,
         Self::LearningRateSchedule,
         Self::Warmup,
-        Self::Optimiser,
+        Self::Optimizer,
     ];
 
     /// The key's dotted path.
@@ -57,7 +57,7 @@ impl AutoKey {
             Self::LearningRate => "training.learning_rate",
             Self::LearningRateSchedule => "training.learning_rate_schedule",
             Self::Warmup => "training.warmup",
-            Self::Optimiser => "training.optimiser",
+            Self::Optimizer => "training.optimizer",
         }
     }
 
@@ -98,15 +98,15 @@ pub struct Choices {
     /// Learning-rate warm-up.
     pub warmup: f64,
     /// The optimizer.
-    pub optimiser: OptimiserKind,
+    pub optimizer: OptimizerKind,
 }
 
 impl Choices {
     /// Placeholder values of the right type, for checking a run file before its data are known.
     pub(super) fn likely(file: &RunFile) -> Self {
         let private = file.privacy.method != MethodName::None;
-        let optimiser =
-            if private { OptimiserKind::AdamCorrected } else { OptimiserKind::default() };
+        let optimizer =
+            if private { OptimizerKind::AdamCorrected } else { OptimizerKind::default() };
         Self {
             tuning: Tuning::Lora(LoraSettings::default()),
             delta: 1e-5,
@@ -116,7 +116,7 @@ impl Choices {
             learning_rate: 1e-3,
             learning_rate_schedule: LearningRateSchedule::Linear,
             warmup: 0.0,
-            optimiser,
+            optimizer,
         }
     }
 
@@ -132,7 +132,7 @@ impl Choices {
             learning_rate: training.learning_rate,
             learning_rate_schedule: training.learning_rate_schedule,
             warmup: training.warmup,
-            optimiser: training.optimiser,
+            optimizer: training.optimizer,
         }
     }
 
@@ -150,7 +150,7 @@ impl Choices {
                 training.learning_rate_schedule = self.learning_rate_schedule;
             }
             AutoKey::Warmup => training.warmup = self.warmup,
-            AutoKey::Optimiser => training.optimiser = self.optimiser,
+            AutoKey::Optimizer => training.optimizer = self.optimizer,
         }
     }
 }

@@ -12,9 +12,9 @@ pub enum TaskName {
     /// Classify a text or a pair of texts.
     Classification,
     /// Predict the next token of a text (causal language modeling).
-    LanguageModelling,
+    LanguageModeling,
     /// Predict the masked tokens of a text (masked language modeling).
-    MaskedLanguageModelling,
+    MaskedLanguageModeling,
     /// Predict a completion from its prompt (causal language modeling).
     Completion,
     /// Predict the assistant's turns of a conversation (causal language modeling).

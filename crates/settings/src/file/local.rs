@@ -15,7 +15,7 @@ pub struct LocalSection {
     /// otherwise `mean` in proved mode, `first` at the output and `tokens` elsewhere in paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<ReleasedRows>,
-    /// How the norm of an embedding is bounded; `normalise` by default (`box` for MVG in paper
+    /// How the norm of an embedding is bounded; `normalize` by default (`box` for MVG in paper
     /// mode).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bounding>,
@@ -135,7 +135,7 @@ pub enum Bounding {
     /// Clipping: an embedding with norm above C is scaled down to C.
     Clip,
     /// Normalization: every embedding is scaled to norm C.
-    Normalise,
+    Normalize,
     /// No norm bound: a bounded activation confines each column to an interval.
     Box,
 }

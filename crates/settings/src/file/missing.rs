@@ -43,7 +43,7 @@ pub(super) fn missing(table: &Table, file: &RunFile, absent: &[AutoKey]) -> Vec<
     }
     if !has("data.task") {
         missing.push(
-            "data.task (classification, language-modelling, masked-language-modelling, completion \
+            "data.task (classification, language-modeling, masked-language-modeling, completion \
              or chat)",
         );
     }

@@ -23,7 +23,7 @@ pub use local::{
     LearnerKind, Lengths, LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile,
     ReleaseKind, ReleasedRows,
 };
-pub use model::{AdapterSettings, Ia3Settings, LoraSettings, ModelSection, Quantise, Tuning};
+pub use model::{AdapterSettings, Ia3Settings, LoraSettings, ModelSection, Quantize, Tuning};
 pub use privacy::{
     AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm, ImportanceSource,
     InitialRelevance, MethodName, ModeName, NoiseCorrelation, NoiseSchedule, PrivacySection,
@@ -31,7 +31,7 @@ pub use privacy::{
 };
 pub use spelling::edit_distance;
 pub use training::{
-    ComputeSection, KeptEpoch, LearningRateSchedule, LogFormat, MicroBatch, NcclUse, OptimiserKind,
+    ComputeSection, KeptEpoch, LearningRateSchedule, LogFormat, MicroBatch, NcclUse, OptimizerKind,
     PrecisionName, StopEarly, TrainingSection, WeightAverage,
 };
 pub use written::WrittenRun;
@@ -97,7 +97,7 @@ impl RunFile {
     fn parse_keys(text: &str, changes: &[String], all_apply: bool) -> Result<Self> {
         let lines = Lines { text, known: changes.is_empty() };
         let mut table: Table = text.parse().map_err(|e| lines.unreadable(&e))?;
-        let renamed = spelling::normalise(&mut table)?;
+        let renamed = spelling::normalize(&mut table)?;
         change(&mut table, changes)?;
         written::refuse_auto(&table)?;
         let was_run = table.remove(RESOLVED).is_some();
@@ -208,7 +208,7 @@ fn change(table: &mut Table, changes: &[String]) -> Result<()> {
             )));
         };
         set(table, path.trim(), value.trim())?;
-        spelling::normalise(table)?;
+        spelling::normalize(table)?;
     }
     Ok(())
 }

@@ -21,13 +21,13 @@ pub struct ModelSection {
     pub tuning: Tuning,
     /// Quantization of the frozen weights of linear layers (QLoRA); none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quantise: Option<Quantise>,
+    pub quantize: Option<Quantize>,
 }
 
 /// Quantization of frozen weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Quantise {
+pub enum Quantize {
     /// 4-bit NormalFloat with double quantization, as in QLoRA.
     Nf4,
 }
@@ -105,8 +105,8 @@ pub struct LoraSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layers: Option<Vec<usize>>,
     /// Whether to use rsLoRA, which scales the update by alpha / √rank; false by default.
-    #[serde(rename = "rslora", alias = "rank_stabilised")]
-    pub rank_stabilised: bool,
+    #[serde(rename = "rslora", alias = "rank_stabilized", alias = "rank_stabilised")]
+    pub rank_stabilized: bool,
     /// Whether to use DoRA, which also trains the magnitude of each output's weights, on whole
     /// layers only; false by default. As in peft, the norm of the direction counts as a constant.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -125,7 +125,7 @@ impl Default for LoraSettings {
             dropout: 0.0,
             targets: Vec::new(),
             layers: None,
-            rank_stabilised: false,
+            rank_stabilized: false,
             dora: false,
             embeddings: false,
         }
@@ -136,7 +136,7 @@ impl LoraSettings {
     /// Factor by which the update is multiplied.
     pub fn scale(&self) -> f32 {
         let rank = self.rank as f64;
-        (if self.rank_stabilised { self.alpha / rank.sqrt() } else { self.alpha / rank }) as f32
+        (if self.rank_stabilized { self.alpha / rank.sqrt() } else { self.alpha / rank }) as f32
     }
 }
 

@@ -3,15 +3,14 @@
 use crate::error::{Error, Result};
 use toml::{Table, Value};
 
-/// American spellings of keys, at any level.
-const KEYS: [(&str, &str); 3] =
-    [("optimizer", "optimiser"), ("quantize", "quantise"), ("rank_stabilized", "rank_stabilised")];
+/// British spellings of keys, at any level.
+const KEYS: [(&str, &str); 2] = [("optimiser", "optimizer"), ("quantise", "quantize")];
 
-/// American spellings of values: the key's path, the spelling, and the run-file spelling.
+/// British spellings of values: the key's path, the spelling, and the run-file spelling.
 const VALUES: [(&str, &str, &str); 3] = [
-    ("data.task", "language-modeling", "language-modelling"),
-    ("data.task", "masked-language-modeling", "masked-language-modelling"),
-    ("privacy.local.bound", "normalize", "normalise"),
+    ("data.task", "language-modelling", "language-modeling"),
+    ("data.task", "masked-language-modelling", "masked-language-modeling"),
+    ("privacy.local.bound", "normalise", "normalize"),
 ];
 
 /// Names that other tools use for a key: suggested when the key is unknown, never accepted
@@ -46,7 +45,7 @@ const REMOVED: [(&str, &str); 1] =
     [("data.augment", "copies of examples with replaced tokens did not raise accuracy")];
 
 /// Renames alternative spellings to the run-file spelling; returns whether any were renamed.
-pub(super) fn normalise(table: &mut Table) -> Result<bool> {
+pub(super) fn normalize(table: &mut Table) -> Result<bool> {
     for (key, why) in REMOVED {
         if find_mut(table, key).is_some() {
             return Err(Error::run_file(format!(
@@ -159,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_unknown_word_is_told_what_it_was_meant_to_be() {
-        let known = ["epochs", "batch", "learning_rate", "optimiser", "clip", "dp-sgd", "epsilon"];
+        let known = ["epochs", "batch", "learning_rate", "optimizer", "clip", "dp-sgd", "epsilon"];
         for (unknown, meant) in [
             ("epoch", Some("epochs")),
             ("bacth", Some("batch")),
@@ -184,19 +183,19 @@ mod tests {
     }
 
     #[test]
-    fn american_spellings_are_read() {
-        let text = "[training]\noptimizer = \"sgd\"\n[data]\ntask = \"language-modeling\"";
+    fn british_spellings_are_read() {
+        let text = "[training]\noptimiser = \"sgd\"\n[data]\ntask = \"language-modelling\"";
         let mut table: Table = text.parse().unwrap();
-        assert!(normalise(&mut table).unwrap());
-        assert_eq!(table["training"]["optimiser"].as_str(), Some("sgd"));
-        assert_eq!(table["data"]["task"].as_str(), Some("language-modelling"));
-        assert!(!normalise(&mut table).unwrap());
+        assert!(normalize(&mut table).unwrap());
+        assert_eq!(table["training"]["optimizer"].as_str(), Some("sgd"));
+        assert_eq!(table["data"]["task"].as_str(), Some("language-modeling"));
+        assert!(!normalize(&mut table).unwrap());
         let mut both: Table = "[a]\noptimizer = 1\noptimiser = 2".parse().unwrap();
-        assert!(normalise(&mut both).unwrap_err().to_string().contains("two spellings"));
+        assert!(normalize(&mut both).unwrap_err().to_string().contains("two spellings"));
         for old in ["data.augment = {}", "data.augment = { copies = 4, infill = \"bert\" }"] {
-            let message = normalise(&mut old.parse().unwrap()).unwrap_err().to_string();
+            let message = normalize(&mut old.parse().unwrap()).unwrap_err().to_string();
             assert!(message.contains("data.augment is no longer supported"), "{message}");
         }
-        assert_eq!(path("training.optimizer"), "training.optimiser");
+        assert_eq!(path("training.optimiser"), "training.optimizer");
     }
 }

@@ -19,7 +19,7 @@ schedule = "uniform"
 epochs = 3
 batch = 1024
 learning_rate = 5e-4
-optimiser = "adamw"
+optimizer = "adamw"
 "#;
 
 fn changed(changes: &[&str]) -> Result<RunFile> {
@@ -67,7 +67,7 @@ fn what_is_written_is_read_again() {
     for changes in [
         vec!["privacy.clip=0.5", "data.author=who"],
         vec!["privacy.method=ew-ft", "privacy.local.dims=[4]", "model.tuning=head"],
-        vec!["privacy.method=anadp", "privacy.anadp.beta1=0.5", "training.optimiser=sgd"],
+        vec!["privacy.method=anadp", "privacy.anadp.beta1=0.5", "training.optimizer=sgd"],
     ] {
         let file = changed(&changes).unwrap();
         let text = file.to_toml().unwrap();
@@ -130,7 +130,7 @@ fn mistakes_are_named() {
         ("privacy.rap_ft.initial={ top_p = 7.0 }", "privacy.rap_ft.initial.top_p"),
         ("privacy.rap_ft.initial={ beam = 0 }", "privacy.rap_ft.initial.beam"),
     ] {
-        let generation = ["privacy.method=rap-ft", "data.task=language-modelling", initial];
+        let generation = ["privacy.method=rap-ft", "data.task=language-modeling", initial];
         refused(&generation, sentence);
     }
     let line = 1 + FILE.lines().position(|line| line.starts_with("batch")).unwrap();
@@ -156,12 +156,12 @@ fn keys_without_effect_are_refused() {
         ("privacy.reserve=1", "ewpba"),
         ("data.most_per_author=3", "data.author"),
         ("data.prompt=a", "completion"),
-        ("data.long_texts=cut", "language-modelling"),
+        ("data.long_texts=cut", "language-modeling"),
         ("training.momentum=0.5", "the optimizer sgd"),
     ] {
         refused(&[change], sentence);
     }
-    refused(&["training.optimiser=sgd", "training.betas=[0.5, 0.5]"], "adamw");
+    refused(&["training.optimizer=sgd", "training.betas=[0.5, 0.5]"], "adamw");
     refused(&["privacy.method=none"], "privacy.method is \"none\"");
     let rap_ft = ["privacy.method=rap-ft", "privacy.mode=paper"];
     refused(&[&rap_ft[..], &["privacy.rap_ft.relevance={ public = \"f\" }"]].concat(), "raw maps");

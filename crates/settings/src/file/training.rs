@@ -23,7 +23,7 @@ pub struct TrainingSection {
     pub warmup: f64,
     /// The optimizer: SGD, AdamW, or AdamW corrected for noise; chosen by the recipe by default.
     #[serde(default)]
-    pub optimiser: OptimiserKind,
+    pub optimizer: OptimizerKind,
     /// Momentum of SGD; 0.9 by default.
     #[serde(default = "momentum")]
     pub momentum: f32,
@@ -88,7 +88,7 @@ fn adam_epsilon() -> f32 {
 /// An optimizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum OptimiserKind {
+pub enum OptimizerKind {
     /// Stochastic gradient descent with momentum.
     Sgd,
     /// AdamW: Adam with decoupled weight decay.

@@ -3,7 +3,7 @@
 use super::auto::{AUTO, AutoKey, Choices};
 use super::missing::{fill_in, list, missing};
 use super::{
-    DataSection, Lines, MethodName, ModelSection, OptimiserKind, RESOLVED, RunFile, Tuning,
+    DataSection, Lines, MethodName, ModelSection, OptimizerKind, RESOLVED, RunFile, Tuning,
     applies, change, check_format, parsed, remove, spelling,
 };
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ impl WrittenRun {
     pub fn parse(text: &str, changes: &[String]) -> Result<Self> {
         let lines = Lines { text, known: changes.is_empty() };
         let mut table: Table = text.parse().map_err(|e| lines.unreadable(&e))?;
-        spelling::normalise(&mut table)?;
+        spelling::normalize(&mut table)?;
         change(&mut table, changes)?;
         let was_run = table.remove(RESOLVED).is_some();
         // A file that sets a budget but no method gets DP-SGD.
@@ -133,8 +133,8 @@ impl WrittenRun {
     }
 
     /// The optimizer, if the file names one.
-    pub fn optimiser(&self) -> Option<OptimiserKind> {
-        (!self.open.contains(&AutoKey::Optimiser)).then_some(self.file.training.optimiser)
+    pub fn optimizer(&self) -> Option<OptimizerKind> {
+        (!self.open.contains(&AutoKey::Optimizer)).then_some(self.file.training.optimizer)
     }
 
     /// The declared number of privacy units.
@@ -197,7 +197,7 @@ fn is_set(changes: &[String], key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Clip, LearningRateSchedule, OptimiserKind};
+    use crate::{Clip, LearningRateSchedule, OptimizerKind};
 
     const SHORT: &str = r#"
 [model]
@@ -230,7 +230,7 @@ epsilon = 8
             learning_rate: 0.25,
             learning_rate_schedule: LearningRateSchedule::Cosine,
             warmup: 0.5,
-            optimiser: OptimiserKind::Sgd,
+            optimizer: OptimizerKind::Sgd,
         }
     }
 
@@ -287,8 +287,8 @@ epsilon = 8
         let file = parse(SHORT, &[&paper[..], &numbers].concat()).unwrap();
         assert!(file.open().is_empty());
         let file = file.complete(&choices()).unwrap();
-        let usual = (file.model.tuning, file.privacy.clip, file.training.optimiser);
-        assert_eq!(usual, (Tuning::Full, Clip::Automatic, OptimiserKind::Adamw));
+        let usual = (file.model.tuning, file.privacy.clip, file.training.optimizer);
+        assert_eq!(usual, (Tuning::Full, Clip::Automatic, OptimizerKind::Adamw));
         let auto = ["privacy.clip=auto"];
         let error = refused(SHORT, &[&paper[..], &numbers, &auto].concat());
         assert!(error.contains("privacy.clip cannot be \"auto\""), "{error}");
@@ -321,7 +321,7 @@ epsilon = 8
             &["training.optimizer=sgd"],
         )
         .unwrap();
-        assert_eq!(sgd.complete(&choices()).unwrap().training.optimiser, OptimiserKind::Sgd);
+        assert_eq!(sgd.complete(&choices()).unwrap().training.optimizer, OptimizerKind::Sgd);
     }
 
     #[test]

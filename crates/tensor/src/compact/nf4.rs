@@ -56,7 +56,7 @@ fn nearest(x: f32) -> u8 {
 
 impl Nf4 {
     /// Quantizes to the nearest values in NF4.
-    pub fn quantise(values: &[f32]) -> Self {
+    pub fn quantize(values: &[f32]) -> Self {
         let largest =
             |block: &[f32]| block.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
         let exact: Vec<f32> = values.par_chunks(BLOCK).map(largest).collect();
@@ -102,7 +102,7 @@ impl Nf4 {
     }
 
     /// Quantizes `count` values, which `read` provides starting at a given index.
-    pub fn quantise_in_parts(count: usize, read: impl Fn(usize, &mut [f32])) -> Self {
+    pub fn quantize_in_parts(count: usize, read: impl Fn(usize, &mut [f32])) -> Self {
         let mut whole = Self {
             count,
             codes: Vec::with_capacity(count.div_ceil(2)),
@@ -113,7 +113,7 @@ impl Nf4 {
         for first in (0..count).step_by(PART) {
             let values = &mut values[..PART.min(count - first)];
             read(first, values);
-            let part = Self::quantise(values);
+            let part = Self::quantize(values);
             whole.codes.extend(part.codes);
             whole.scales.extend(part.scales);
             whole.groups.extend(part.groups);
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn numbers_are_near_what_they_were() {
         let values = Random::new(3).normal(64 * 300 + 17, 0.02);
-        let nf4 = Nf4::quantise(&values);
+        let nf4 = Nf4::quantize(&values);
         assert_eq!(nf4.len(), values.len());
         let back = expanded(&nf4);
         let widest = LEVELS.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f32::max);
@@ -210,7 +210,7 @@ mod tests {
     fn levels_are_kept() {
         let mut values: Vec<f32> = (0..64).map(|i| LEVELS[i % 16] * 0.5).collect();
         values.extend([0.0; 64]);
-        let back = expanded(&Nf4::quantise(&values));
+        let back = expanded(&Nf4::quantize(&values));
         assert_eq!(back, values);
     }
 
@@ -221,7 +221,7 @@ mod tests {
             let read = |first: usize, out: &mut [f32]| {
                 out.copy_from_slice(&values[first..first + out.len()]);
             };
-            let (parts, whole) = (Nf4::quantise_in_parts(count, read), Nf4::quantise(&values));
+            let (parts, whole) = (Nf4::quantize_in_parts(count, read), Nf4::quantize(&values));
             assert_eq!(parts.parts(), whole.parts());
             assert_eq!(parts.len(), count);
         }
@@ -230,7 +230,7 @@ mod tests {
     /// Expansion may start at any index and cross blocks.
     #[test]
     fn a_part_is_a_part_of_the_whole() {
-        let nf4 = Nf4::quantise(&Random::new(5).normal(500, 1.0));
+        let nf4 = Nf4::quantize(&Random::new(5).normal(500, 1.0));
         let whole = expanded(&nf4);
         for (first, count) in [(0, 1), (1, 130), (63, 2), (64, 64), (127, 301), (499, 1)] {
             let mut part = vec![0.0; count];

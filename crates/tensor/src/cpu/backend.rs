@@ -16,7 +16,7 @@ use crate::backend::{Backend, Block, Ranges};
 use crate::unit_norms::SquareWeights;
 use crate::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Relative,
+    Matrix, NoisyGradient, NormKind, Normalized, Operand, ParameterUpdate, Relative,
     RelativeGradients, Result, RowWeights, Shape, UpdateState,
 };
 use rayon::prelude::*;
@@ -98,27 +98,27 @@ impl Backend for Cpu {
         Ok(matrix.reshape(shape))
     }
 
-    fn normalise(
+    fn normalize(
         kind: NormKind,
         x: &Host,
         residual: Option<&Host>,
         weight: &Host,
         bias: Option<&Host>,
         epsilon: f32,
-    ) -> Result<Normalised<Host>> {
+    ) -> Result<Normalized<Host>> {
         let bias = bias.map(Host::dense);
         Ok(norm::forward(kind, x, residual, &scale(kind, weight), bias.as_deref(), epsilon))
     }
 
-    fn normalise_backward(
+    fn normalize_backward(
         kind: NormKind,
-        normalised: &Host,
+        normalized: &Host,
         inverse_std: &Host,
         weight: &Host,
         output_gradient: &Host,
     ) -> Result<Host> {
         let (inverse, weight) = (inverse_std.dense(), scale(kind, weight));
-        Ok(norm::backward(kind, normalised, &inverse, &weight, output_gradient))
+        Ok(norm::backward(kind, normalized, &inverse, &weight, output_gradient))
     }
 
     fn activate(kind: Activation, x: &Host) -> Result<Host> {

@@ -7,7 +7,7 @@
 
 use super::parallel;
 use super::simd::{dot, sum};
-use crate::{Host, NormKind, Normalised};
+use crate::{Host, NormKind, Normalized};
 
 /// Normalizes `x`, or `x + residual`.
 pub fn forward(
@@ -17,12 +17,12 @@ pub fn forward(
     weight: &[f32],
     bias: Option<&[f32]>,
     epsilon: f32,
-) -> Normalised<Host> {
+) -> Normalized<Host> {
     let (rows, columns) = (x.rows(), x.columns());
     let mut inverse = vec![0.0; rows];
-    let mut normalised = Host::build(rows, columns, |_| {});
+    let mut normalized = Host::build(rows, columns, |_| {});
     let output = Host::build(rows, columns, |out| {
-        let hats = normalised.values_mut();
+        let hats = normalized.values_mut();
         let rest = parallel_triples(out, hats, &mut inverse, columns);
         parallel::each(
             rest,
@@ -44,7 +44,7 @@ pub fn forward(
                         }
                         None => hat.copy_from_slice(x.row(first + i)),
                     }
-                    *r = normalise(kind, hat, epsilon);
+                    *r = normalize(kind, hat, epsilon);
                     match bias {
                         Some(bias) => {
                             for (((y, h), w), b) in y.iter_mut().zip(&*hat).zip(weight).zip(bias) {
@@ -61,7 +61,7 @@ pub fn forward(
             },
         );
     });
-    Normalised { output, normalised, inverse_std: Host::from_vec(rows, 1, inverse) }
+    Normalized { output, normalized, inverse_std: Host::from_vec(rows, 1, inverse) }
 }
 
 type Piece<'a> = (usize, &'a mut [f32], &'a mut [f32], &'a mut [f32]);
@@ -82,7 +82,7 @@ fn parallel_triples<'a>(
 
 /// Normalizes one row in place and returns r.
 #[inline(always)]
-fn normalise(kind: NormKind, row: &mut [f32], epsilon: f32) -> f32 {
+fn normalize(kind: NormKind, row: &mut [f32], epsilon: f32) -> f32 {
     let count = row.len() as f32;
     if kind == NormKind::Layer {
         let mean = sum(row) / count;
@@ -96,12 +96,12 @@ fn normalise(kind: NormKind, row: &mut [f32], epsilon: f32) -> f32 {
 /// Gradient with respect to the input (the gradient with respect to the residual is the same).
 pub fn backward(
     kind: NormKind,
-    normalised: &Host,
+    normalized: &Host,
     inverse_std: &[f32],
     weight: &[f32],
     output_gradient: &Host,
 ) -> Host {
-    let (rows, columns) = (normalised.rows(), normalised.columns());
+    let (rows, columns) = (normalized.rows(), normalized.columns());
     Host::build(rows, columns, |out| {
         parallel::rows(
             out,
@@ -110,7 +110,7 @@ pub fn backward(
             |first, out| {
                 for (i, dx) in out.chunks_exact_mut(columns).enumerate() {
                     let row = first + i;
-                    let hat = normalised.row(row);
+                    let hat = normalized.row(row);
                     for ((d, dy), w) in dx.iter_mut().zip(output_gradient.row(row)).zip(weight) {
                         *d = dy * w;
                     }

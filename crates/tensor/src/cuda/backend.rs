@@ -14,7 +14,7 @@ use crate::backend::{Backend, Block, Ranges};
 use crate::unit_norms::SquareWeights;
 use crate::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Relative,
+    Matrix, NoisyGradient, NormKind, Normalized, Operand, ParameterUpdate, Relative,
     RelativeGradients, Result, RowWeights, Shape, UpdateState,
 };
 use std::ops::Range;
@@ -132,25 +132,25 @@ impl Backend for Cuda {
         matrix.reshape(shape)
     }
 
-    fn normalise(
+    fn normalize(
         kind: NormKind,
         x: &CudaMatrix,
         residual: Option<&CudaMatrix>,
         weight: &CudaMatrix,
         bias: Option<&CudaMatrix>,
         epsilon: f32,
-    ) -> Result<Normalised<CudaMatrix>> {
+    ) -> Result<Normalized<CudaMatrix>> {
         norm::forward(kind, x, residual, weight, bias, epsilon)
     }
 
-    fn normalise_backward(
+    fn normalize_backward(
         kind: NormKind,
-        normalised: &CudaMatrix,
+        normalized: &CudaMatrix,
         inverse_std: &CudaMatrix,
         weight: &CudaMatrix,
         output_gradient: &CudaMatrix,
     ) -> Result<CudaMatrix> {
-        norm::backward(kind, normalised, inverse_std, weight, output_gradient)
+        norm::backward(kind, normalized, inverse_std, weight, output_gradient)
     }
 
     fn activate(kind: Activation, x: &CudaMatrix) -> Result<CudaMatrix> {

@@ -56,8 +56,8 @@ impl CudaDevice {
     }
 
     /// Waits until all queued work is done.
-    pub(crate) fn synchronise(&self) -> Result<()> {
-        self.gpu.synchronise()
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.gpu.synchronize()
     }
 
     /// Total memory in bytes.
@@ -205,7 +205,7 @@ impl Gpu {
     }
 
     /// Waits until all queued work is done.
-    pub fn synchronise(&self) -> Result<()> {
+    pub fn synchronize(&self) -> Result<()> {
         self.stream()?.synchronize().map_err(|error| failed("waiting for the GPU", error))
     }
 

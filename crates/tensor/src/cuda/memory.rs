@@ -132,7 +132,7 @@ impl Gpu {
                 // until the copy is done.
                 unsafe { result::memcpy_htod_async(buffer.pointer, bytes, stream) }
                     .map_err(copying)?;
-                self.synchronise()?;
+                self.synchronize()?;
             }
         }
         Ok(buffer)
@@ -163,7 +163,7 @@ impl Gpu {
         // until the copy is done.
         unsafe { result::memcpy_dtoh_async(numbers, pointer, stream) }
             .map_err(|error| failed("copying from the GPU", error))?;
-        self.synchronise()
+        self.synchronize()
     }
 
     /// Copies bytes within this GPU.
@@ -236,7 +236,7 @@ impl Staging {
             return Ok(None);
         }
         if self.used + bytes > Self::BYTES {
-            gpu.synchronise()?;
+            gpu.synchronize()?;
             self.used = 0;
         }
         let start = self.used;

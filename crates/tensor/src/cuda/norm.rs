@@ -5,7 +5,7 @@ use super::launch::{Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::source::Source;
 use crate::error::Result;
-use crate::{NormKind, Normalised};
+use crate::{NormKind, Normalized};
 
 /// Normalizes `x`, or `x + residual`.
 pub fn forward(
@@ -15,9 +15,9 @@ pub fn forward(
     weight: &CudaMatrix,
     bias: Option<&CudaMatrix>,
     epsilon: f32,
-) -> Result<Normalised<CudaMatrix>> {
+) -> Result<Normalized<CudaMatrix>> {
     let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
-    let (output, normalised) = (x.like(rows, columns)?, x.like(rows, columns)?);
+    let (output, normalized) = (x.like(rows, columns)?, x.like(rows, columns)?);
     let inverse_std = x.like_f32(rows, 1)?;
     let residual = residual.map(|residual| residual.in_format(x.format())).transpose()?;
     let residual = residual.as_ref();
@@ -35,7 +35,7 @@ pub fn forward(
         bias,
         epsilon,
         &output,
-        &normalised,
+        &normalized,
         &inverse_std,
         rows,
         columns,
@@ -44,28 +44,28 @@ pub fn forward(
     // SAFETY: x, residual and both outputs have these rows and columns, weight and bias are rows
     // with this many columns; the outputs are new.
     unsafe { gpu.launch(kernel, Grid::packed_rows(rows, columns, x.format()), arguments)? };
-    Ok(Normalised { output, normalised, inverse_std })
+    Ok(Normalized { output, normalized, inverse_std })
 }
 
 /// Gradient with respect to the input and to the residual.
 pub fn backward(
     kind: NormKind,
-    normalised: &CudaMatrix,
+    normalized: &CudaMatrix,
     inverse_std: &CudaMatrix,
     weight: &CudaMatrix,
     output_gradient: &CudaMatrix,
 ) -> Result<CudaMatrix> {
-    let (gpu, rows, columns) = (normalised.gpu(), normalised.rows(), normalised.columns());
-    let gradient = normalised.like(rows, columns)?;
-    let output_gradient = &output_gradient.in_format(normalised.format())?;
+    let (gpu, rows, columns) = (normalized.gpu(), normalized.rows(), normalized.columns());
+    let gradient = normalized.like(rows, columns)?;
+    let output_gradient = &output_gradient.in_format(normalized.format())?;
     let weight = &weight.in_format(NumberFormat::F32)?;
     let inverse_std = &inverse_std.in_format(NumberFormat::F32)?;
     // One value per row, stored as a column or as a row.
     let inverse_stride = if inverse_std.columns() == 1 { inverse_std.stride() } else { 1 };
     let arguments = arguments![
         kind == NormKind::Layer,
-        normalised,
-        normalised.stride(),
+        normalized,
+        normalized.stride(),
         inverse_std,
         inverse_stride,
         weight,
@@ -76,8 +76,8 @@ pub fn backward(
         rows,
         columns,
     ];
-    let kernel = Source::Norm(normalised.format()).kernel("norm_backward");
-    let grid = Grid::packed_rows(rows, columns, normalised.format());
+    let kernel = Source::Norm(normalized.format()).kernel("norm_backward");
+    let grid = Grid::packed_rows(rows, columns, normalized.format());
     // SAFETY: both operands have these rows and columns, the weight is a row with this many
     // columns, and there is an inverse standard deviation for each row; the gradient is new.
     unsafe { gpu.launch(kernel, grid, arguments)? };

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_and_steps_are_independent() {
+    fn neighbors_and_steps_are_independent() {
         let (a, b, c) = (
             noise(1).standard(0, 400_000),
             noise(1).standard(1, 400_000),

@@ -17,7 +17,7 @@ pub mod purpose {
     /// Randomized response on labels.
     pub const LABELS: u64 = 7;
     /// Projections and initial values of a sanitizer.
-    pub const SANITISER: u64 = 8;
+    pub const SANITIZER: u64 = 8;
     /// The noise of an attention map.
     pub const ATTENTION: u64 = 9;
     /// Sampling of the examples of an attention map.

@@ -9,8 +9,8 @@ use super::probe;
 use super::statistics::{Interval, proportion};
 use crate::data::{Batch, Example, Target, pieces};
 use crate::method::local::EmbeddingNoise;
-use crate::model::layer::sanitiser::{Bounding, NoiseLayer, Rows};
-use crate::model::sanitised::rows_alone;
+use crate::model::layer::sanitizer::{Bounding, NoiseLayer, Rows};
+use crate::model::sanitized::rows_alone;
 use crate::model::{Error, Model, Result};
 use crate::noise::Secret;
 use crate::tensor::Host;
@@ -58,8 +58,8 @@ impl Seen {
     fn of(model: &Model, settings: &Attribute, examples: &[Example]) -> Result<Self> {
         let mut model = model.clone();
         let mut layer = rows_alone(settings.noise_layer, settings.rows);
-        layer.bounding = Bounding::Normalise;
-        model.network.sanitiser = Some(layer);
+        layer.bounding = Bounding::Normalize;
+        model.network.sanitizer = Some(layer);
         let (mut values, mut starts, mut classes, mut columns) =
             (Vec::new(), vec![0], Vec::new(), 0);
         for piece in pieces(examples, 64, 4096) {

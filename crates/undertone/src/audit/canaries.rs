@@ -35,15 +35,15 @@ impl CanaryTemplate {
     /// The canary template for a run: random tokens in examples of the run's task, with the length
     /// of sentences. It does not depend on the data.
     pub fn of(plan: &Plan) -> crate::error::Result<Self> {
-        let (tokeniser, known, labels) = crate::train::reader(plan)?;
-        let unknown = ["[UNK]", "<unk>"].map(|token| tokeniser.token_id(token));
-        let mut special = tokeniser.special();
+        let (tokenizer, known, labels) = crate::train::reader(plan)?;
+        let unknown = ["[UNK]", "<unk>"].map(|token| tokenizer.token_id(token));
+        let mut special = tokenizer.special();
         special.retain(|token| !unknown.contains(&Some(*token)));
         let words = (0..known as u32).filter(|token| !special.contains(token)).collect();
         let task = plan.task().without_label();
         let columns = task.columns().len();
         let (file, long_texts) = (plan.data.train.clone(), plan.data.long_texts);
-        let encoder = Encoder::new(file, task, &tokeniser, None, long_texts)?;
+        let encoder = Encoder::new(file, task, &tokenizer, None, long_texts)?;
         let mut frames = Vec::new();
         for words in 4..24 {
             let text = "a ".repeat(words);

@@ -15,8 +15,8 @@
 use super::probe;
 use crate::data::{Batch, Example, pieces};
 use crate::method::local::EmbeddingNoise;
-use crate::model::layer::sanitiser::{Bounding, NoiseLayer, Rows};
-use crate::model::sanitised::rows_alone;
+use crate::model::layer::sanitizer::{Bounding, NoiseLayer, Rows};
+use crate::model::sanitized::rows_alone;
 use crate::model::{Error, Model, Result};
 use crate::noise::Secret;
 use crate::tensor::{Host, Matrix};
@@ -65,8 +65,8 @@ impl Seen {
     fn of(model: &Model, noise_layer: NoiseLayer, examples: &[Example]) -> Result<Self> {
         let mut model = model.clone();
         let mut layer = rows_alone(noise_layer, Rows::Tokens(None));
-        layer.bounding = Bounding::Normalise;
-        model.network.sanitiser = Some(layer);
+        layer.bounding = Bounding::Normalize;
+        model.network.sanitizer = Some(layer);
         let (mut values, mut tokens, mut starts, mut columns) =
             (Vec::new(), Vec::new(), vec![0], 0);
         for piece in pieces(examples, 64, 4096) {

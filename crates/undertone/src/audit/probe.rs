@@ -3,7 +3,7 @@
 use crate::model::folder::Random;
 use crate::model::layer::linear::Linear;
 use crate::model::{Gradients, Origin, Parameter, Parameters, Pass, Result};
-use crate::step::optimizer::{Optimiser, Settings};
+use crate::step::optimizer::{Optimizer, Settings};
 use crate::step::{Coordinates, GradientRelease};
 use crate::tensor::{self, Host, Matrix};
 
@@ -90,7 +90,7 @@ pub fn train(
         lora: Vec::new(),
         rescaling: None,
     };
-    let mut optimiser = Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() });
+    let mut optimizer = Optimizer::new(Settings { weight_decay: 0.0, ..Settings::default() });
     let coordinates = Coordinates::of(&parameters);
     let batches = examples.len().div_ceil(BATCH).max(1);
     let steps = training.epochs * batches;
@@ -110,7 +110,7 @@ pub fn train(
                 GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
             let remaining = 1.0 - (epoch * batches + i) as f64 / steps as f64;
             let learning_rate = LEARNING_RATE * remaining;
-            optimiser.step(&mut parameters, gradients.take(), &release, learning_rate)?;
+            optimizer.step(&mut parameters, gradients.take(), &release, learning_rate)?;
         }
     }
     Ok(Probe { weights: parameters.value(weight).clone(), bias: parameters.value(bias).to_vec()? })

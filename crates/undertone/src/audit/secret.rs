@@ -6,7 +6,7 @@
 //! context provides information (Wu et al. 2023), or one token at a time with the others visible,
 //! whose sum is the pseudo-log-likelihood (Salazar et al. 2020).
 
-use crate::data::{Batch, Example, Target, Tokeniser};
+use crate::data::{Batch, Example, Target, Tokenizer};
 use crate::evaluate::{Limits, predict};
 use crate::model::{Error, Model, Result, TaskHead};
 use rayon::prelude::*;
@@ -36,7 +36,7 @@ pub struct SecretInText {
 #[derive(Clone, Copy, Debug)]
 pub struct SecretReader<'a> {
     model: &'a Model,
-    tokeniser: &'a Tokeniser,
+    tokenizer: &'a Tokenizer,
     /// The mask token of a masked model; `None` if the model is causal.
     mask: Option<u32>,
     hidden: Hidden,
@@ -57,10 +57,10 @@ fn broken(error: crate::data::Error) -> Error {
 
 impl<'a> SecretReader<'a> {
     /// Creates a reader for a masked or causal language model.
-    pub fn new(model: &'a Model, tokeniser: &'a Tokeniser, hidden: Hidden) -> Result<Self> {
+    pub fn new(model: &'a Model, tokenizer: &'a Tokenizer, hidden: Hidden) -> Result<Self> {
         let mask = match model.network.head.task_head {
             TaskHead::CausalLanguageModel => None,
-            TaskHead::MaskedLanguageModel => Some(tokeniser.mask().ok_or_else(|| {
+            TaskHead::MaskedLanguageModel => Some(tokenizer.mask().ok_or_else(|| {
                 Error::Request("the tokenizer has no mask token, which a masked model needs".into())
             })?),
             other => {
@@ -69,7 +69,7 @@ impl<'a> SecretReader<'a> {
                 )));
             }
         };
-        Ok(Self { model, tokeniser, mask, hidden })
+        Ok(Self { model, tokenizer, mask, hidden })
     }
 
     /// The text with a candidate in place of the secret. If the text is too long, the part around
@@ -77,10 +77,10 @@ impl<'a> SecretReader<'a> {
     fn place(&self, text: &SecretInText, candidate: &str) -> Result<Placed> {
         let whole = [&text.before, candidate, &text.after].concat();
         let (start, end) = (text.before.len(), text.before.len() + candidate.len());
-        let tokens = self.tokeniser.with_bytes(&whole).map_err(broken)?;
+        let tokens = self.tokenizer.with_bytes(&whole).map_err(broken)?;
         let inside = |i: &usize| tokens[*i].1.start < end && tokens[*i].1.end > start;
         let secret: Vec<usize> = (0..tokens.len()).filter(inside).collect();
-        let room = self.tokeniser.max_text_tokens();
+        let room = self.tokenizer.max_text_tokens();
         let (first, last) = match (secret.first(), secret.last()) {
             (Some(&first), Some(&last)) if last - first < room => (first, last),
             _ => {
@@ -92,7 +92,7 @@ impl<'a> SecretReader<'a> {
         let spare = room - (last + 1 - first);
         let from = first.saturating_sub(spare / 2).min(tokens.len().saturating_sub(room));
         let kept: Vec<u32> = tokens.iter().skip(from).take(room).map(|(token, _)| *token).collect();
-        let (framed, before) = self.tokeniser.framed(&kept);
+        let (framed, before) = self.tokenizer.framed(&kept);
         let example =
             Example { tokens: framed.ids, segments: framed.segments, ..Example::default() };
         Ok(Placed { example, secret: secret.iter().map(|i| i - from + before).collect() })
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_and_normalisers_of_small_rows() {
+    fn ranks_and_normalizers_of_small_rows() {
         assert_eq!(rank(&[0.0, 3.0, 1.0], 1), 1.0);
         assert_eq!(rank(&[0.0, 3.0, 1.0], 0), 3.0);
         assert_eq!(rank(&[2.0, 2.0, 1.0], 0), 1.5);

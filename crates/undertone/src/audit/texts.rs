@@ -1,6 +1,6 @@
 //! Queries used by attacks on language models: losses of texts, and generated text.
 
-use crate::data::{Example, LongTexts, Target, Tokeniser};
+use crate::data::{Example, LongTexts, Target, Tokenizer};
 use crate::evaluate::{Limits, predict};
 use crate::model::generate::{Settings, generate};
 use crate::model::{Error, Model, Result};
@@ -9,7 +9,7 @@ use crate::model::{Error, Model, Result};
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
     pub model: &'a Model,
-    pub tokeniser: &'a Tokeniser,
+    pub tokenizer: &'a Tokenizer,
 }
 
 /// Sampling settings for generated text.
@@ -45,7 +45,7 @@ impl Writer<'_> {
         let mut examples = Vec::new();
         let mut owners = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            for (tokens, from) in self.tokeniser.language(text, LongTexts::Cut).map_err(broken)? {
+            for (tokens, from) in self.tokenizer.language(text, LongTexts::Cut).map_err(broken)? {
                 examples.push(Example {
                     tokens,
                     target: Target::Next { from },
@@ -71,10 +71,10 @@ impl Writer<'_> {
         how: &Sampling,
         done: impl FnMut(usize),
     ) -> Result<Vec<String>> {
-        let tokenised: std::result::Result<Vec<Vec<u32>>, _> =
-            prompts.iter().map(|prompt| self.tokeniser.prompt(prompt, how.tokens)).collect();
+        let tokenized: std::result::Result<Vec<Vec<u32>>, _> =
+            prompts.iter().map(|prompt| self.tokenizer.prompt(prompt, how.tokens)).collect();
         let mut end_tokens = self.model.end_tokens();
-        end_tokens.extend(self.tokeniser.eos());
+        end_tokens.extend(self.tokenizer.eos());
         let settings = Settings {
             max_new_tokens: how.tokens,
             top_k: how.top_k,
@@ -84,7 +84,7 @@ impl Writer<'_> {
             end_tokens,
             ..Settings::default()
         };
-        let written = generate(self.model, &tokenised.map_err(broken)?, &settings, done)?;
-        written.iter().map(|tokens| self.tokeniser.decode(tokens).map_err(broken)).collect()
+        let written = generate(self.model, &tokenized.map_err(broken)?, &settings, done)?;
+        written.iter().map(|tokens| self.tokenizer.decode(tokens).map_err(broken)).collect()
     }
 }

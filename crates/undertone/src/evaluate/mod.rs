@@ -19,7 +19,7 @@ pub use rouge::RougeL;
 pub use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 
 use crate::data::{Batch, Example, pieces};
-use crate::model::layer::sanitiser::Perturb;
+use crate::model::layer::sanitizer::Perturb;
 use crate::model::{Error, Model, Result, TaskHead};
 use crate::tensor;
 

@@ -2,7 +2,7 @@
 
 use super::{Limits, Meter, Metrics, OfClass, Ranking, by_class, predict_on_ranks};
 use crate::collective::Ranks;
-use crate::data::{Labels, Masking, Options, Task, Tokeniser, stream};
+use crate::data::{Labels, Masking, Options, Task, Tokenizer, stream};
 use crate::error::Result;
 use crate::model::{Model, TaskHead};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub struct FileToEvaluate<'a> {
     /// The task and its columns.
     pub task: &'a Task,
     /// The tokenizer of the model.
-    pub tokeniser: &'a Tokeniser,
+    pub tokenizer: &'a Tokenizer,
     /// The class names of a classifier.
     pub labels: &'a Labels,
     /// How the file is read.
@@ -45,14 +45,14 @@ pub fn evaluate_file(
     file: &FileToEvaluate,
     limits: Limits,
 ) -> Result<FileMetrics> {
-    let FileToEvaluate { path, task, tokeniser, labels, options } = *file;
+    let FileToEvaluate { path, task, tokenizer, labels, options } = *file;
     let task_head = model.network.head.task_head;
     let given = (task_head == TaskHead::SequenceClassification).then_some(labels);
     let mut meter = Meter::new(task_head, model.network.head.out.outputs);
     let mut ranking = Ranking::default();
-    let masking = Masking::of(task, tokeniser)?;
+    let masking = Masking::of(task, tokenizer)?;
     let mut read = 0;
-    for chunk in stream(path, task, tokeniser, given, options)? {
+    for chunk in stream(path, task, tokenizer, given, options)? {
         let mut examples = chunk?;
         if let Some(masking) = &masking {
             examples = masking.for_evaluation(&examples, read);

@@ -65,7 +65,7 @@ impl Clipped {
     /// Noise is added in f32, which represents halves only up to 2²³: beyond that, one unit could
     /// move the rounded count by 1. The count is therefore clamped to ±2²², which never moves two
     /// counts further apart.
-    pub fn centred_count(&self) -> f64 {
+    pub fn centered_count(&self) -> f64 {
         const MOST: f64 = (1 << 22) as f64;
         let within = self.units - self.clipped - self.not_finite;
         (within as f64 - 0.5 * self.units as f64).clamp(-MOST, MOST)
@@ -220,15 +220,15 @@ mod tests {
 
     /// Adding a unit moves the released count by ½ up or down, which is what its noise covers.
     #[test]
-    fn a_unit_moves_the_centred_count_by_a_half() {
+    fn a_unit_moves_the_centered_count_by_a_half() {
         let bounds = Clip::Flat(0.7).bounds(1);
         let mut squared = vec![0.1, 4.0, 0.2, 0.0];
-        let before = bounds.factors(&[squared.clone()]).1.centred_count();
+        let before = bounds.factors(&[squared.clone()]).1.centered_count();
         assert_eq!(before, 1.0);
         for (one_more, moved) in [(0.3, 0.5), (0.8, -0.5), (f64::NAN, -0.5), (f64::INFINITY, -0.5)]
         {
             squared.push(one_more);
-            let after = bounds.factors(&[squared.clone()]).1.centred_count();
+            let after = bounds.factors(&[squared.clone()]).1.centered_count();
             assert_eq!(after - before, moved, "{one_more}");
             squared.pop();
         }
@@ -241,7 +241,7 @@ mod tests {
         for units in [1 << 10, (1 << 23) - 3, (1 << 24) + 1, (1 << 25) + 7] {
             let count = |units: usize| {
                 let clipped = Clipped { units, ..Clipped::default() };
-                clipped.centred_count() as f32
+                clipped.centered_count() as f32
             };
             for units in units..units + 9 {
                 let moved = (count(units + 1) - count(units)).abs();

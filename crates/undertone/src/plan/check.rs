@@ -17,7 +17,7 @@ impl Plan {
         }
         let text_columns = match file.data.task {
             TaskName::Classification => 1..=2,
-            TaskName::LanguageModelling | TaskName::MaskedLanguageModelling => 1..=1,
+            TaskName::LanguageModeling | TaskName::MaskedLanguageModeling => 1..=1,
             TaskName::Completion | TaskName::Chat => 0..=0,
         };
         if !text_columns.contains(&file.data.text.len()) {
@@ -25,7 +25,7 @@ impl Plan {
                 TaskName::Classification => {
                     "data.text names the column of the text, or the two of a pair"
                 }
-                TaskName::LanguageModelling | TaskName::MaskedLanguageModelling => {
+                TaskName::LanguageModeling | TaskName::MaskedLanguageModeling => {
                     "data.text names the one column of the text"
                 }
                 TaskName::Completion => {

@@ -142,10 +142,10 @@ impl Plan {
     }
 
     /// The optimizer's hyperparameters.
-    pub fn optimiser(&self) -> optimizer::Settings {
+    pub fn optimizer(&self) -> optimizer::Settings {
         let training = &self.training;
         optimizer::Settings {
-            kind: training.optimiser,
+            kind: training.optimizer,
             momentum: training.momentum,
             betas: training.betas,
             epsilon: training.adam_epsilon,
@@ -169,11 +169,11 @@ pub fn task_of(data: &DataSection) -> Task {
         TaskName::Classification => {
             Task::Classification { text: data.text.clone(), label: Some(data.label.clone()) }
         }
-        TaskName::LanguageModelling => {
-            Task::LanguageModelling { text: data.text.first().cloned().unwrap_or_default() }
+        TaskName::LanguageModeling => {
+            Task::LanguageModeling { text: data.text.first().cloned().unwrap_or_default() }
         }
-        TaskName::MaskedLanguageModelling => {
-            Task::MaskedLanguageModelling { text: data.text.first().cloned().unwrap_or_default() }
+        TaskName::MaskedLanguageModeling => {
+            Task::MaskedLanguageModeling { text: data.text.first().cloned().unwrap_or_default() }
         }
         TaskName::Completion => {
             Task::Completion { prompt: data.prompt.clone(), completion: data.completion.clone() }
@@ -207,7 +207,7 @@ schedule = "uniform"
 epochs = 3
 batch = 1024
 learning_rate = 5e-4
-optimiser = "adamw"
+optimizer = "adamw"
 "#;
 
     fn changed(changes: &[&str]) -> Result<Plan> {
@@ -226,7 +226,7 @@ optimiser = "adamw"
             (&["privacy.method=rap-ft", "privacy.rap_ft.irrelevance=0.2"], "irrelevance"),
             (&["privacy.method=rap-ft", "model.tuning=full"], "model.tuning"),
             (&["privacy.method=mvg", "privacy.local.bound=box"], "a box does not bound"),
-            (&["privacy.method=dp-forward", "data.task=language-modelling"], "classification"),
+            (&["privacy.method=dp-forward", "data.task=language-modeling"], "classification"),
         ] {
             let error = changed(changes).unwrap_err().to_string();
             assert!(error.contains(sentence) && !error.contains('\n'), "{changes:?}: {error}");
@@ -265,7 +265,7 @@ optimiser = "adamw"
             ("rap_ft.examples", "10", "20", &[]),
             ("rap_ft.examples", "10", "20", &["privacy.rap_ft.relevance={ public = \"a\" }"]),
             ("rap_ft.initial", "naive", "{ top_k = 3 }", &[]),
-            ("rap_ft.initial", "naive", "{ top_k = 3 }", &["data.task=language-modelling"]),
+            ("rap_ft.initial", "naive", "{ top_k = 3 }", &["data.task=language-modeling"]),
             ("rap_ft.alpha", "1", "2", &[]),
             ("rap_ft.alpha", "1", "2", &["privacy.rap_ft.rule=lrp-0"]),
             ("rap_ft.rule", "alpha-beta", "lrp-0", &[]),
@@ -282,7 +282,7 @@ optimiser = "adamw"
             ("adaclip.range", "[0.25, 4.0]", "[0.25, 5.0]", &[]),
             ("local.after", "1", "output", &[]),
             ("local.rows", "first", "last", &[]),
-            ("local.bound", "clip", "normalise", &[]),
+            ("local.bound", "clip", "normalize", &[]),
             ("local.release", "path", "fresh", &[]),
             ("local.encoder", "orthogonal", "trained", &[]),
             ("local.encoder", "orthogonal", "pca", &["privacy.local.public=a"]),
@@ -395,7 +395,7 @@ optimiser = "adamw"
             ),
             (
                 vec!["privacy.method=rap-ft", "privacy.rap_ft.initial=naive"],
-                "language-modelling, completion and chat",
+                "language-modeling, completion and chat",
             ),
             (
                 vec![

@@ -4,7 +4,7 @@
 //! accountant treats as public), the number of parameters, ε, the task, the fine-tuning method and
 //! the kind of device. The recipe never looks at an example, so it costs no privacy.
 
-use undertone_run::{Choices, Clip, LearningRateSchedule, OptimiserKind, TaskName, Tuning};
+use undertone_run::{Choices, Clip, LearningRateSchedule, OptimizerKind, TaskName, Tuning};
 
 /// A private batch is about this multiple of the square root of the number of units: 1,024 of 5,000
 /// and 4,096 of 67,000 worked better than a quarter of that.
@@ -50,7 +50,7 @@ const SMALL_LANGUAGE_MODEL: u64 = 50_000_000;
 
 /// Whether full fine-tuning is the default: for language modeling with a small model.
 pub(super) fn prefers_full_fine_tuning(task: TaskName, parameters: u64) -> bool {
-    matches!(task, TaskName::LanguageModelling | TaskName::Completion | TaskName::Chat)
+    matches!(task, TaskName::LanguageModeling | TaskName::Completion | TaskName::Chat)
         && parameters <= SMALL_LANGUAGE_MODEL
 }
 
@@ -80,7 +80,7 @@ pub struct PublicFacts {
     /// Which parameters are trainable.
     pub tuning: Tuning,
     /// The optimizer, if the run file names one.
-    pub optimiser: Option<OptimiserKind>,
+    pub optimizer: Option<OptimizerKind>,
     /// Whether the run uses a GPU.
     pub gpu: bool,
 }
@@ -93,9 +93,9 @@ pub fn recipe(facts: &PublicFacts) -> Choices {
         TaskName::Classification if !full => CLIP_OF_CLASSIFICATION,
         _ => CLIP,
     };
-    let optimiser = facts.optimiser.unwrap_or(match facts.private {
-        true => OptimiserKind::AdamCorrected,
-        false => OptimiserKind::Adamw,
+    let optimizer = facts.optimizer.unwrap_or(match facts.private {
+        true => OptimizerKind::AdamCorrected,
+        false => OptimizerKind::Adamw,
     });
     let learning_rate = match (full, facts.private) {
         (true, false) => rates.full,
@@ -114,12 +114,12 @@ pub fn recipe(facts: &PublicFacts) -> Choices {
             NON_PRIVATE_BATCH.min(facts.units.max(1))
         },
         learning_rate: match facts.private {
-            true => learning_rate * of_optimiser(optimiser),
+            true => learning_rate * of_optimizer(optimizer),
             false => learning_rate,
         },
         learning_rate_schedule: SCHEDULE,
         warmup: WARMUP,
-        optimiser,
+        optimizer,
     }
 }
 
@@ -134,11 +134,11 @@ fn of_batch(batch: u64) -> f64 {
 /// Private learning rate of an optimizer, relative to that of adam-corrected: the best value for
 /// each on SST-2 and QNLI with LoRA. Noise makes up most of AdamW's second moment, which makes its
 /// steps correspondingly smaller.
-fn of_optimiser(optimiser: OptimiserKind) -> f64 {
-    match optimiser {
-        OptimiserKind::AdamCorrected => 1.0,
-        OptimiserKind::Adamw => 3.0,
-        OptimiserKind::Sgd => 15.0,
+fn of_optimizer(optimizer: OptimizerKind) -> f64 {
+    match optimizer {
+        OptimizerKind::AdamCorrected => 1.0,
+        OptimizerKind::Adamw => 3.0,
+        OptimizerKind::Sgd => 15.0,
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
             parameters: Some(100_000),
             task: TaskName::Classification,
             tuning: Tuning::Lora(LoraSettings::default()),
-            optimiser: None,
+            optimizer: None,
             gpu: false,
         }
     }
@@ -250,9 +250,9 @@ mod tests {
     #[test]
     fn private_and_non_private_runs_differ_where_they_must() {
         let private = recipe(&facts(67_349));
-        assert_eq!((private.batch, private.optimiser), (4096, OptimiserKind::AdamCorrected));
+        assert_eq!((private.batch, private.optimizer), (4096, OptimizerKind::AdamCorrected));
         let open = recipe(&PublicFacts { private: false, epsilon: None, ..facts(67_349) });
-        assert_eq!((open.batch, open.optimiser), (64, OptimiserKind::Adamw));
+        assert_eq!((open.batch, open.optimizer), (64, OptimizerKind::Adamw));
         assert!(open.batch < private.batch && open.epochs < private.epochs);
         let full = recipe(&PublicFacts { tuning: Tuning::Full, ..facts(67_349) });
         assert!(full.learning_rate < private.learning_rate);
@@ -262,8 +262,8 @@ mod tests {
             recipe(&PublicFacts { tuning, gpu: true, ..facts(units) }).learning_rate
         };
         assert_eq!((full(42_061), full(1_683)), (5e-4, 2.5e-4));
-        let sgd = recipe(&PublicFacts { optimiser: Some(OptimiserKind::Sgd), ..facts(67_349) });
-        assert_eq!(sgd.optimiser, OptimiserKind::Sgd);
+        let sgd = recipe(&PublicFacts { optimizer: Some(OptimizerKind::Sgd), ..facts(67_349) });
+        assert_eq!(sgd.optimizer, OptimizerKind::Sgd);
         assert_eq!(sgd.learning_rate, 15.0 * private.learning_rate);
         // Settings that were tried on a GPU: SST-2, and QNLI with 4,463 units.
         let large = recipe(&PublicFacts { gpu: true, ..facts(67_349) });

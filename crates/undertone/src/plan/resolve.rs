@@ -96,7 +96,7 @@ fn draft_facts(written: &WrittenRun, device: &Device) -> PublicFacts {
         parameters: None,
         task: written.data().task,
         tuning: written.tuning().cloned().unwrap_or_else(usual_tuning),
-        optimiser: written.optimiser(),
+        optimizer: written.optimizer(),
         gpu: matches!(device, Device::Cuda(_)),
     }
 }
@@ -124,7 +124,7 @@ fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
         None if head_is_new || prefers_full_fine_tuning(draft.task, all as u64) => Tuning::Full,
         None => draft.tuning.clone(),
     };
-    if model.network.sanitiser.is_some() {
+    if model.network.sanitizer.is_some() {
         return Err(Error::plan(
             "the model has already been trained on perturbed embeddings; start from its base model",
         ));

@@ -81,7 +81,7 @@ impl StepCorrelation {
 }
 
 /// The amount by which one unit moves the [centered
-/// count](crate::gradient::Clipped::centred_count).
+/// count](crate::gradient::Clipped::centered_count).
 pub const COUNT_SENSITIVITY: f64 = 0.5;
 
 /// Noise weights b² of each parameter's coordinates.

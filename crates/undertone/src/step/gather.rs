@@ -97,7 +97,7 @@ pub(crate) enum Kept {
 impl Learner {
     /// The values of this rank's i-th slice.
     fn kept(&self, kept: Kept, i: usize, slice: &Slice) -> Result<Vec<f32>> {
-        let moments = self.optimiser.moments(slice);
+        let moments = self.optimizer.moments(slice);
         let found = match kept {
             Kept::FirstMoment => moments.map(|(first, _)| first),
             Kept::SecondMoment => moments.map(|(_, second)| second),
@@ -155,7 +155,7 @@ impl Learner {
     pub(crate) fn restore_moments(&mut self, id: ParameterId, first: &[f32], second: &[f32]) {
         let slices = self.own_slices(id, first).into_iter().zip(self.own_slices(id, second));
         for ((slice, first), (_, second)) in slices {
-            self.optimiser.restore_moments(&slice, first, second);
+            self.optimizer.restore_moments(&slice, first, second);
         }
     }
 }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn restore(learner: &mut Learner, state: &[Vec<f32>]) {
-        learner.optimiser.restore(2);
+        learner.optimizer.restore(2);
         for (id, of) in learner.trainable().into_iter().zip(state.chunks_exact(3)) {
             let [rows, columns] = learner.model.parameters.value(id).shape();
             let weights = Matrix::from_vec(rows, columns, of[0].clone());
@@ -298,7 +298,7 @@ mod tests {
                 restore(&mut learner, &one);
                 let kept = state(&learner);
                 step(&mut learner, 2);
-                (kept, learner.optimiser.state_len())
+                (kept, learner.optimizer.state_len())
             });
             assert!(again[0].0 == one, "{ranks} ranks");
             let all: usize = again.iter().map(|(_, len)| len).sum();

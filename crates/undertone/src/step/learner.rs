@@ -4,7 +4,7 @@ use super::allocation::{Allocation, AllocationMethod, no_less};
 use super::average::AveragedWeights;
 use super::gather::{gather_gradients, gather_values};
 use super::ledger::Cost;
-use super::optimizer::{Optimiser, Settings};
+use super::optimizer::{Optimizer, Settings};
 use super::release::{Coordinates, GradientRelease, Released};
 use crate::collective::{Ranks, Shards};
 use crate::data::Batch;
@@ -20,7 +20,7 @@ use crate::tensor::Matrix;
 #[derive(Debug)]
 pub struct Learner {
     pub model: Model,
-    pub optimiser: Optimiser,
+    pub optimizer: Optimizer,
     protection: Option<Protection>,
     coordinates: Coordinates,
     ranks: Ranks,
@@ -111,7 +111,7 @@ impl Learner {
     /// Creates a learner. Without `protection`, training is non-private.
     pub fn new(model: Model, settings: Settings, protection: Option<Protection>) -> Self {
         Self {
-            optimiser: Optimiser::new(settings),
+            optimizer: Optimizer::new(settings),
             coordinates: Coordinates::of(&model.parameters),
             ranks: Ranks::alone(),
             shards: Shards::whole(&model.parameters),
@@ -299,7 +299,7 @@ impl Learner {
             Cost::PostProcessing | Cost::NonPrivate => {}
         }
         let Step { settings: step, allocation, .. } = step;
-        let Self { model, optimiser, protection, coordinates, ranks, shards, tape, .. } = self;
+        let Self { model, optimizer, protection, coordinates, ranks, shards, tape, .. } = self;
         let slices = shards.own();
         let allocation = protection.as_ref().zip(allocation);
         let allocation =
@@ -311,7 +311,7 @@ impl Learner {
             divisor: step.divisor as f32,
         };
         let share = allocation.and_then(|(noise, allocation)| {
-            let mut count = [sum.clipped().centred_count() as f32];
+            let mut count = [sum.clipped().centered_count() as f32];
             let std = no_less(allocation.count_std?);
             if let Some(StepTape { tape, release }) = tape {
                 tape.pass_slice(release(step.number), usize::MAX, &mut count, std);
@@ -349,11 +349,11 @@ impl Learner {
         let (parameters, rate) = (&mut model.parameters, step.learning_rate);
         let gradients = match ranks.are_one() {
             true => {
-                let found = optimiser.update_whole(parameters, &slices, sums, &release, rate);
+                let found = optimizer.update_whole(parameters, &slices, sums, &release, rate);
                 Some(found.map_err(Error::from)?)
             }
             false => {
-                let updated = optimiser.update_slices(parameters, &slices, sums, &release, rate);
+                let updated = optimizer.update_slices(parameters, &slices, sums, &release, rate);
                 let updated = updated.map_err(Error::from)?.into_iter();
                 // Drop gradients that no method observes before exchanging weights.
                 let (values, gradients): (Vec<Matrix>, Vec<Option<Matrix>>) =

@@ -12,12 +12,12 @@ use crate::tensor::{
     release_and_update, write_products,
 };
 use std::collections::BTreeMap;
-use undertone_run::OptimiserKind;
+use undertone_run::OptimizerKind;
 
 /// Hyperparameters of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    pub kind: OptimiserKind,
+    pub kind: OptimizerKind,
     /// Momentum of SGD.
     pub momentum: f32,
     /// β₁ and β₂ of Adam.
@@ -32,7 +32,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            kind: OptimiserKind::Adamw,
+            kind: OptimizerKind::Adamw,
             momentum: 0.9,
             betas: (0.9, 0.999),
             epsilon: 1e-8,
@@ -43,7 +43,7 @@ impl Default for Settings {
 
 /// An optimizer with its state.
 #[derive(Clone, Debug)]
-pub struct Optimiser {
+pub struct Optimizer {
     settings: Settings,
     steps: u64,
     /// First and second moment of each updated slice, by parameter and first coordinate.
@@ -62,7 +62,7 @@ pub(super) struct Updated {
     pub value: Matrix,
 }
 
-impl Optimiser {
+impl Optimizer {
     /// An optimizer before its first step.
     pub fn new(settings: Settings) -> Self {
         Self { settings, steps: 0, moments: BTreeMap::new() }
@@ -197,12 +197,12 @@ impl Optimiser {
         let Settings { betas, epsilon, momentum, kind, .. } = self.settings;
         let power = |beta: f32| 1.0 - (f64::from(beta).powf(self.steps as f64)) as f32;
         match kind {
-            OptimiserKind::Sgd => Rule::Sgd { momentum },
-            OptimiserKind::Adamw | OptimiserKind::AdamCorrected => Rule::Adam {
+            OptimizerKind::Sgd => Rule::Sgd { momentum },
+            OptimizerKind::Adamw | OptimizerKind::AdamCorrected => Rule::Adam {
                 betas,
                 epsilon,
                 corrections: (power(betas.0), power(betas.1)),
-                corrected: kind == OptimiserKind::AdamCorrected,
+                corrected: kind == OptimizerKind::AdamCorrected,
             },
         }
     }

@@ -86,7 +86,7 @@ pub fn exercise(
         learner.swap_average()?;
     }
     learner.average = None;
-    learner.model.device().synchronise().map_err(model::Error::from)?;
+    learner.model.device().synchronize().map_err(model::Error::from)?;
     Ok(())
 }
 

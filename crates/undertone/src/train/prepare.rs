@@ -1,7 +1,7 @@
 //! Loads the model and the data of a plan.
 
 use crate::data::{
-    Dataset, HoldOut, Labels, Options, Part, PrivacyUnit, Tokeniser, examples_by_line, format_of,
+    Dataset, HoldOut, Labels, Options, Part, PrivacyUnit, Tokenizer, examples_by_line, format_of,
     stream,
 };
 use crate::error::{Error, Result};
@@ -37,10 +37,10 @@ impl Prepared {
             task_head: Some(plan.task_head()),
             labels: labels.as_ref().map(published),
             seed,
-            quantise: plan.model.quantise,
+            quantize: plan.model.quantize,
         };
         let mut model = load(&origin, &options)?;
-        if model.network.sanitiser.is_some() {
+        if model.network.sanitizer.is_some() {
             return Err(Error::plan(
                 "the model has already been trained on perturbed embeddings; start from its base \
                  model",
@@ -56,8 +56,8 @@ impl Prepared {
         if plan.model.tuning.leaves_base() && !matches!(plan.method, Method::Local(_)) {
             model.round_frozen()?;
         }
-        let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
-        let files = Files { plan, labels: labels.as_ref(), tokeniser: &tokeniser };
+        let tokenizer = model.tokenizer(&origin, plan.data.max_tokens)?;
+        let files = Files { plan, labels: labels.as_ref(), tokenizer: &tokenizer };
         let data = match data {
             Some(data) => data,
             None => files.read(&plan.data.train, trained_on(plan))?,
@@ -80,7 +80,7 @@ pub(super) fn check_head(model: &Model, tuning: &Tuning) -> Result<()> {
     let masked = model.network.head.task_head == TaskHead::MaskedLanguageModel;
     match model.fresh.first().filter(|_| masked && *tuning != Tuning::Full) {
         Some(name) => Err(Error::plan(format!(
-            "the base model has no masked-language-modelling head ({name} is missing): use \
+            "the base model has no masked-language-modeling head ({name} is missing): use \
              model.tuning = \"full\", which trains it, or a base model that has one"
         ))),
         None => Ok(()),
@@ -91,14 +91,14 @@ pub(super) fn check_head(model: &Model, tuning: &Tuning) -> Result<()> {
 struct Files<'a> {
     plan: &'a Plan,
     labels: Option<&'a Labels>,
-    tokeniser: &'a Tokeniser,
+    tokenizer: &'a Tokenizer,
 }
 
 impl Files<'_> {
     /// Reads a file with the same columns as the training file.
     fn read(&self, path: &Path, options: Options) -> Result<Dataset> {
         let labels = self.labels.cloned();
-        Ok(Dataset::load(path, &self.plan.task(), self.tokeniser, labels, &options)?)
+        Ok(Dataset::load(path, &self.plan.task(), self.tokenizer, labels, &options)?)
     }
 
     /// Reads the public data of the method.
@@ -117,12 +117,12 @@ impl Files<'_> {
                     importance.map(|file| self.read(file, every_row(self.plan))).transpose()?;
             }
             Method::Local(local) => {
-                let read = |file: &PublicFile, labelled: bool| -> Result<Dataset> {
+                let read = |file: &PublicFile, labeled: bool| -> Result<Dataset> {
                     let options =
                         Options { unit: PrivacyUnit::Row, progress: true, ..Options::default() };
-                    let labels = self.labels.cloned().filter(|_| labelled);
-                    let task = local.public_task(&self.plan.data, file, labelled);
-                    Ok(Dataset::load(&file.file, &task, self.tokeniser, labels, &options)?)
+                    let labels = self.labels.cloned().filter(|_| labeled);
+                    let task = local.public_task(&self.plan.data, file, labeled);
+                    Ok(Dataset::load(&file.file, &task, self.tokenizer, labels, &options)?)
                 };
                 let adaptation = local.adapt.as_ref().and_then(|adapt| adapt.public.as_ref());
                 public.text = local.public.as_ref().map(|file| read(file, false)).transpose()?;
@@ -134,7 +134,7 @@ impl Files<'_> {
 }
 
 /// The tokenizer, the number of its tokens for which the model has embeddings, and the labels.
-pub(crate) fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
+pub(crate) fn reader(plan: &Plan) -> Result<(Tokenizer, usize, Option<Labels>)> {
     let origin = locate(&plan.model.name())?;
     let labels = ClassNames::of(plan, &origin)?.labels;
     let options = LoadOptions {
@@ -143,9 +143,9 @@ pub(crate) fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> 
         ..LoadOptions::default()
     };
     let model = Outline::read(&origin, &options)?.model;
-    let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
-    let known = tokeniser.usable();
-    Ok((tokeniser, known, labels))
+    let tokenizer = model.tokenizer(&origin, plan.data.max_tokens)?;
+    let known = tokenizer.usable();
+    Ok((tokenizer, known, labels))
 }
 
 /// Options for a file in which every row is read as its own privacy unit.
@@ -185,18 +185,18 @@ pub fn read_held_out(plan: &Plan) -> Result<Option<Dataset>> {
 }
 
 fn read_part(plan: &Plan, path: &Path, options: Options) -> Result<Dataset> {
-    let (tokeniser, _, labels) = reader(plan)?;
-    Ok(Dataset::load(path, &plan.task(), &tokeniser, labels, &options)?)
+    let (tokenizer, _, labels) = reader(plan)?;
+    Ok(Dataset::load(path, &plan.task(), &tokenizer, labels, &options)?)
 }
 
 /// The mean number of tokens of the first texts of a public file with the columns of the training
 /// file, as a run would truncate them. Labels are not read.
 pub fn typical_tokens(plan: &Plan, public: &Path) -> Result<usize> {
     const TEXTS: usize = 10_000;
-    let (tokeniser, _, _) = reader(plan)?;
+    let (tokenizer, _, _) = reader(plan)?;
     let task = plan.task().without_label();
     let (mut texts, mut tokens) = (0, 0);
-    for chunk in stream(public, &task, &tokeniser, None, &every_row(plan))? {
+    for chunk in stream(public, &task, &tokenizer, None, &every_row(plan))? {
         for example in chunk? {
             (texts, tokens) = (texts + 1, tokens + example.tokens.len());
         }
@@ -210,9 +210,9 @@ pub fn typical_tokens(plan: &Plan, public: &Path) -> Result<usize> {
 /// The number of examples that a run of the plan can sample from each row of its training file, by
 /// the row's line number. Rows that are never sampled are missing.
 pub fn examples_of_rows(plan: &Plan) -> Result<BTreeMap<u64, usize>> {
-    let (tokeniser, _, _) = reader(plan)?;
+    let (tokenizer, _, _) = reader(plan)?;
     let task = plan.task().without_label();
-    Ok(examples_by_line(&plan.data.train, &task, &tokeniser, &trained_on(plan))?)
+    Ok(examples_by_line(&plan.data.train, &task, &tokenizer, &trained_on(plan))?)
 }
 
 /// The class names of a run.

@@ -91,7 +91,7 @@ pub fn rehearse_model(plan: &Plan, device: &Device, typical: Option<usize>) -> R
         task_head: Some(plan.task_head()),
         labels: labels.as_ref().map(|labels| labels.names().to_vec()),
         seed: 0,
-        quantise: plan.model.quantise,
+        quantize: plan.model.quantize,
     };
     let gpu_memory = GpuMemory::begin(&device);
     let mut model = load_model(&origin, &options)?;
@@ -175,7 +175,7 @@ fn timed(
         }),
         _ => None,
     };
-    let mut learner = Learner::new(model, plan.optimiser(), protection);
+    let mut learner = Learner::new(model, plan.optimizer(), protection);
     let typical = typical.unwrap_or(long / 4).clamp(1, long.max(1));
     // Before the long texts, which the run may not have.
     let mut memory_bytes = None;
@@ -219,13 +219,13 @@ fn timed_step(plan: &Plan, learner: &mut Learner, rows: f64, tokens: usize) -> R
         if !unconnected.is_empty() {
             return Err(Error::not_moved(&unconnected));
         }
-        learner.model.device().synchronise().map_err(crate::model::Error::from)?;
+        learner.model.device().synchronize().map_err(crate::model::Error::from)?;
         of_batch = begun.elapsed();
         let begun = Instant::now();
         learner.observe_raw(&sum, &mut step)?;
         // The tokens are synthetic.
         learner.release(sum, step, Cost::NonPrivate)?;
-        learner.model.device().synchronise().map_err(crate::model::Error::from)?;
+        learner.model.device().synchronize().map_err(crate::model::Error::from)?;
         of_update = begun.elapsed();
     }
     let batches = rows / sequences as f64;

@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use undertone_run::{
-    EpochsTaken, EventLog, Metrics, OptimiserKind, RunFolder, Stopped, Summary, Tuning,
+    EpochsTaken, EventLog, Metrics, OptimizerKind, RunFolder, Stopped, Summary, Tuning,
     ValidationMetrics, read_metrics, write_atomically,
 };
 
@@ -226,9 +226,9 @@ impl Run {
     /// last one, another of the best epoch, and the model.
     fn bytes_on_disk(&self) -> u64 {
         let (trainable, total) = self.learner.model.parameters.count();
-        let moments = match self.plan.training.optimiser {
-            OptimiserKind::Sgd => 1,
-            OptimiserKind::Adamw | OptimiserKind::AdamCorrected => 2,
+        let moments = match self.plan.training.optimizer {
+            OptimizerKind::Sgd => 1,
+            OptimizerKind::Adamw | OptimizerKind::AdamCorrected => 2,
         };
         let average = usize::from(self.plan.training.average.is_some());
         // Methods that learn keep one number for each coordinate.

@@ -81,7 +81,7 @@ impl Run {
         secret: &Secret,
     ) -> Self {
         let Prepared { model, data, validation, origin, labels_are_private, .. } = prepared;
-        let mut learner = Learner::new(model, plan.optimiser(), protection).over(&ranks);
+        let mut learner = Learner::new(model, plan.optimizer(), protection).over(&ranks);
         learner.average = plan.training.average.map(AveragedWeights::new);
         Self {
             learner,

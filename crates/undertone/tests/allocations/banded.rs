@@ -6,7 +6,7 @@ use undertone::noise::Bands;
 
 const BANDS: usize = 4;
 
-fn learner(kind: OptimiserKind) -> Learner {
+fn learner(kind: OptimizerKind) -> Learner {
     let model = model(&Tuning::Full);
     let method = BandedDpSgd::new(&Clip::Flat(0.5), BANDS, &model.parameters);
     let method = AllocationMethod::Proved(Box::new(method));
@@ -32,7 +32,7 @@ fn variance(numbers: &[f64]) -> f64 {
 #[test]
 fn the_matrix_makes_the_noise_white() {
     let (sigma, clip, steps) = (40.0, 0.5, 14);
-    let mut learner = learner(OptimiserKind::Sgd);
+    let mut learner = learner(OptimizerKind::Sgd);
     let nobody = Batch::pack(&[]);
     let noise: Vec<Vec<f64>> =
         (0..steps).map(|number| step(&mut learner, &nobody, number, sigma)).collect();
@@ -71,9 +71,9 @@ fn the_matrix_makes_the_noise_white() {
 #[test]
 fn a_resumed_run_has_the_same_noise() {
     let nobody = Batch::pack(&[]);
-    let mut whole = learner(OptimiserKind::Sgd);
+    let mut whole = learner(OptimizerKind::Sgd);
     let all: Vec<Vec<f64>> = (0..9).map(|number| step(&mut whole, &nobody, number, 2.0)).collect();
-    let mut resumed = learner(OptimiserKind::Sgd);
+    let mut resumed = learner(OptimizerKind::Sgd);
     for number in [7, 8, 5] {
         // From weights of its own, so that differences have other roundings.
         let again = step(&mut resumed, &nobody, number, 2.0);
@@ -83,11 +83,11 @@ fn a_resumed_run_has_the_same_noise() {
     }
 }
 
-/// The optimiser that corrects for noise knows the noise of all steps, and not of the last alone:
+/// The optimizer that corrects for noise knows the noise of all steps, and not of the last alone:
 /// on noise alone its second moment is about zero.
 #[test]
-fn the_corrected_optimiser_knows_how_far_noise_reaches() {
-    let mut learner = learner(OptimiserKind::AdamCorrected);
+fn the_corrected_optimizer_knows_how_far_noise_reaches() {
+    let mut learner = learner(OptimizerKind::AdamCorrected);
     let nobody = Batch::pack(&[]);
     (0..12).for_each(|number| {
         step(&mut learner, &nobody, number, 2.0);
@@ -96,7 +96,7 @@ fn the_corrected_optimiser_knows_how_far_noise_reaches() {
     let (mut sum, mut count) = (0.0, 0.0);
     for id in learner.trainable() {
         let whole = Slice { parameter: id, range: 0..learner.model.parameters.get(id).len() };
-        let (_, second) = learner.optimiser.moments(&whole).unwrap();
+        let (_, second) = learner.optimizer.moments(&whole).unwrap();
         for v in second.to_vec().unwrap() {
             sum += f64::from(v) / (1.0 - 0.999_f64.powi(12));
             count += 1.0;

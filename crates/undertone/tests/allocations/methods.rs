@@ -41,7 +41,7 @@ pub fn of_public(
         model: &model,
         examples,
         clip,
-        optimiser: Settings::default(),
+        optimizer: Settings::default(),
         learning_rate: 1e-2,
         secret: &secret,
     };

@@ -1,4 +1,4 @@
-//! The optimiser's state, the noise and the update are divided among ranks: bits are those of a
+//! The optimizer's state, the noise and the update are divided among ranks: bits are those of a
 //! learner that has the sum of all ranks and updates everything itself.
 
 use super::*;
@@ -56,15 +56,15 @@ fn compare(ranks: &Ranks, name: &str, settings: Settings, tuning: &Tuning, make:
         let context = format!("{name}, {:?}, {} ranks, step {number}", settings.kind, ranks.size());
         assert!(bits(&whole) == bits(&sharded), "{context}");
     }
-    // Each number of the optimiser's state is on one rank, and each rank has its share of them.
-    let own = sharded.optimiser.state_len();
+    // Each number of the optimizer's state is on one rank, and each rank has its share of them.
+    let own = sharded.optimizer.state_len();
     let all: usize = ranks
         .all_gather(&own.to_le_bytes())
         .unwrap()
         .iter()
         .map(|bytes| usize::from_le_bytes(bytes.as_slice().try_into().unwrap()))
         .sum();
-    assert_eq!(all, whole.optimiser.state_len(), "{name}");
+    assert_eq!(all, whole.optimizer.state_len(), "{name}");
     // Two moments, and no cut within 256 coordinates.
     let share = all as f64 / ranks.size() as f64;
     assert!((own as f64 - share).abs() < 2.0 * 256.0, "{name}: {own} of {all}");
@@ -72,7 +72,7 @@ fn compare(ranks: &Ranks, name: &str, settings: Settings, tuning: &Tuning, make:
 
 #[test]
 fn every_method_has_the_same_bits_in_shards() {
-    let kinds = [OptimiserKind::Adamw, OptimiserKind::AdamCorrected, OptimiserKind::Sgd];
+    let kinds = [OptimizerKind::Adamw, OptimizerKind::AdamCorrected, OptimizerKind::Sgd];
     for ranks in [2, 3] {
         let folder = tempfile::tempdir().unwrap();
         in_ranks(ranks, folder.path(), |ranks| {

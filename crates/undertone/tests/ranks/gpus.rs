@@ -79,7 +79,7 @@ fn ranks_on_one_gpu_are_the_run_of_one_process() {
     let Some(gpu) = gpu() else { return };
     let workshop = Workshop::new();
     let privacy = "method = \"dp-sgd\"\nclip = 0.5\nepsilon = 8.0\ndelta = 1e-3\n";
-    let training = "epochs = 9\noptimiser = \"sgd\"";
+    let training = "epochs = 9\noptimizer = \"sgd\"";
     for (kind, tuning) in
         [("full", "tuning = \"full\""), ("lora", "tuning = { lora = { rank = 2 } }")]
     {

@@ -43,7 +43,7 @@ fn compare_all(methods: &[(&str, &str)], tunings: &[(&str, &str)], data: &str) {
     let workshop = Workshop::new();
     for (name, privacy) in methods {
         let follows = ["adaclip", "anadp"].contains(name);
-        let training = format!("epochs = {}\noptimiser = \"sgd\"", if follows { 3 } else { 9 });
+        let training = format!("epochs = {}\noptimizer = \"sgd\"", if follows { 3 } else { 9 });
         for (kind, tuning) in tunings {
             let plan = workshop.plan(tuning, privacy, data, &training);
             compare(&workshop, &format!("{name}-{kind}"), &plan);
@@ -84,7 +84,7 @@ fn averaged_weights_are_the_same_on_several_ranks() {
     let workshop = Workshop::new();
     let privacy = format!("{BUDGET}method = \"dp-sgd\"\nclip = 0.5");
     for (name, average) in [("ema", "{ ema = 0.9 }"), ("last", "{ last = 0.5 }")] {
-        let training = format!("epochs = 3\noptimiser = \"sgd\"\naverage = {average}");
+        let training = format!("epochs = 3\noptimizer = \"sgd\"\naverage = {average}");
         compare(&workshop, name, &workshop.plan(FULL, &privacy, "", &training));
     }
 }

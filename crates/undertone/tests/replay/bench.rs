@@ -340,7 +340,7 @@ impl Allowed {
                 ReleaseId::Embedding { .. } => worst = worst.max(distance / total),
                 ReleaseId::Label(_) if distance > 0.0 => {
                     let response =
-                        |event: &Event| matches!(event, Event::RandomisedResponse { .. });
+                        |event: &Event| matches!(event, Event::RandomizedResponse { .. });
                     assert!(self.events.iter().any(response), "a label without a ledger entry");
                 }
                 _ => {}

@@ -117,8 +117,8 @@ fn no_unit_moves_a_step_of_any_architecture_by_more_than_its_bound() {
         models.iter().map(|model| (*model, task)).collect()
     };
     let mut all = of(&classifiers, "classification");
-    all.extend(of(&language_models, "language-modelling"));
-    all.extend(of(&masked, "masked-language-modelling"));
+    all.extend(of(&language_models, "language-modeling"));
+    all.extend(of(&masked, "masked-language-modeling"));
     let privacy =
         format!("noise_multiplier = 0.8\ndelta = 1e-3\n{UNITS}method = \"dp-sgd\"\nclip = 0.1");
     for (model, task) in chosen(all, 4) {
@@ -215,6 +215,6 @@ fn no_unit_moves_a_step_in_parts_by_more_than_its_bound() {
     let neighbors = Neighbors::with("a user whose texts are joined", &rows(30), &user);
     let data = "author = \"who\"\npack = true\n";
     let privacy = privacy.replace("units = 31", "units = 11");
-    let plan = bench.plan("language-modelling", LORA, data, &privacy, "batch = 5");
+    let plan = bench.plan("language-modeling", LORA, data, &privacy, "batch = 5");
     compare(&bench, &plan, &neighbors, "packed");
 }

@@ -11,8 +11,8 @@ fn methods() -> Vec<(&'static str, String)> {
     vec![
         ("dp-forward", with("method = \"dp-forward\"")),
         (
-            "dp-forward normalised",
-            with("method = \"dp-forward\"\nlocal = { bound = \"normalise\" }"),
+            "dp-forward normalized",
+            with("method = \"dp-forward\"\nlocal = { bound = \"normalize\" }"),
         ),
         ("dp-forward fresh", with("method = \"dp-forward\"\nlocal = { release = \"fresh\" }")),
         ("dp-forward tokens", with("method = \"dp-forward\"\nlocal = { rows = \"tokens\" }")),

@@ -93,8 +93,8 @@ impl ExposureArguments {
     ) -> Outcome<FoundSecrets> {
         self.check()?;
         let model = run.model(trained, device)?;
-        let tokeniser = run.tokeniser(&model)?;
-        let reader = SecretReader::new(&model, &tokeniser, self.hidden)?;
+        let tokenizer = run.tokenizer(&model)?;
+        let reader = SecretReader::new(&model, &tokenizer, self.hidden)?;
         let bar = progress(secrets.len(), "secrets");
         let found = run.ranks().divided(secrets.len(), |i| -> Outcome<(Found, f64)> {
             let exposure = self.exposure_of(&reader, &secrets[i])?;

@@ -47,7 +47,7 @@ impl ExposureArguments {
     ) -> Outcome<Vec<Found>> {
         self.check()?;
         let model = run.model(trained, device)?;
-        let tokeniser = run.tokeniser(&model)?;
+        let tokenizer = run.tokenizer(&model)?;
         let bar = progress(canaries.len(), "secrets");
         let all = run.ranks().divided(canaries.len(), |i| -> Outcome<Found> {
             let canary = &canaries[i];
@@ -63,10 +63,10 @@ impl ExposureArguments {
                         secret: filled[0].clone(),
                         after: after.to_owned(),
                     };
-                    SecretReader::new(&model, &tokeniser, self.hidden)?.losses(&text, &filled)?
+                    SecretReader::new(&model, &tokenizer, self.hidden)?.losses(&text, &filled)?
                 }
                 _ => {
-                    let writer = Writer { model: &model, tokeniser: &tokeniser };
+                    let writer = Writer { model: &model, tokenizer: &tokenizer };
                     let texts: Vec<String> =
                         candidates.iter().map(|secret| digits.filled(secret)).collect();
                     writer.losses(&texts)?.into_iter().map(|(sum, _)| sum).collect()

@@ -11,8 +11,8 @@ use undertone::method::central::{
     RelevanceMap,
 };
 use undertone::method::local::EmbeddingNoise;
-use undertone::model::layer::sanitiser::{Bounding, NoiseLayer, Rows, Sanitiser};
-use undertone::model::sanitised::rows_alone;
+use undertone::model::layer::sanitizer::{Bounding, NoiseLayer, Rows, Sanitizer};
+use undertone::model::sanitized::rows_alone;
 use undertone::model::{ForwardOptions, Model, Parameters, Weighting};
 use undertone::noise::{Noise, Secret};
 use undertone::step::AllocationMethod::{self, Proved, Published};
@@ -120,7 +120,7 @@ impl Contender {
             learner.observe_raw(&sum, &mut begun)?;
             learner.release(sum, begun, Cost::NonPrivate)?;
         }
-        learner.model.device().synchronise().map_err(undertone::model::Error::from)?;
+        learner.model.device().synchronize().map_err(undertone::model::Error::from)?;
         Ok(1e3 * start.elapsed().as_secs_f64())
     }
 
@@ -190,7 +190,7 @@ fn cut(bench: &StepBench, method: Method, model: &mut Model) -> Outcome {
     }
     if method.is_local() {
         let layer = rows_alone(NoiseLayer::After(after), Rows::Tokens(None));
-        model.network.sanitiser = Some(Sanitiser { bounding: Bounding::Normalise, ..layer });
+        model.network.sanitizer = Some(Sanitizer { bounding: Bounding::Normalize, ..layer });
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ impl AttentionMap {
 
     /// Normalizes each head to a distribution: weights made negative by noise become 0, and a head
     /// without positive weights becomes uniform.
-    pub fn normalise(&mut self) {
+    pub fn normalize(&mut self) {
         for head in self.weights.chunks_exact_mut(self.tokens.max(1)) {
             head.iter_mut().for_each(|w| *w = if w.is_finite() { w.max(0.0) } else { 0.0 });
             let total: f64 = head.iter().sum();
@@ -77,7 +77,7 @@ pub fn positional(model: &Model, tokens: usize, last_token: bool) -> Result<Atte
     for weights in attention_of(&blank, &Batch::pack([&example]), last_token)? {
         map.add(&weights, 1.0);
     }
-    map.normalise();
+    map.normalize();
     Ok(map)
 }
 

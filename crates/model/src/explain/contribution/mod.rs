@@ -39,7 +39,7 @@ pub fn shares(layer: &Linear, parameters: &Parameters) -> Result<DMatrix<f64>> {
 /// Contributions of tokens to the coordinates of the released embedding, `[tokens, outputs]`. Each
 /// column sums to 1.
 pub fn token_contributions(model: &Model, map: &AttentionMap) -> Result<DMatrix<f64>> {
-    let (Some(block), Some(sanitiser)) = (model.network.blocks.last(), &model.network.sanitiser)
+    let (Some(block), Some(sanitizer)) = (model.network.blocks.last(), &model.network.sanitizer)
     else {
         return Err(Error::Request(
             "contributions need a transformer block and a sanitizer".into(),
@@ -65,7 +65,7 @@ pub fn token_contributions(model: &Model, map: &AttentionMap) -> Result<DMatrix<
         }
     };
     contributions = contributions * wide * shares(&feed_forward.down, &model.parameters)?;
-    for layer in &sanitiser.encoder {
+    for layer in &sanitizer.encoder {
         contributions *= shares(layer, &model.parameters)?;
     }
     Ok(contributions)

@@ -207,12 +207,12 @@ pub fn sum(x: &Host, y: &Host, relevance: &Host) -> (Host, Host) {
     let z = add(x, y);
     let ratio = zip(relevance, &z, divided);
     let (of_x, of_y) = (zip(x, &ratio, |x, s| x * s), zip(y, &ratio, |y, s| y * s));
-    renormalised(of_x, of_y, total(relevance))
+    renormalized(of_x, of_y, total(relevance))
 }
 
 /// Equation 11: scales both parts, in proportion to the magnitude of their totals, so that together
 /// they sum to `whole`.
-pub fn renormalised(x: Host, y: Host, whole: f64) -> (Host, Host) {
+pub fn renormalized(x: Host, y: Host, whole: f64) -> (Host, Host) {
     let (of_x, of_y) = (total(&x), total(&y));
     let size = of_x.abs() + of_y.abs();
     let scaled = |part: Host, own: f64| {
@@ -236,7 +236,7 @@ pub fn features(a: &Host, b: &Host, transpose_b: bool, relevance: &Host) -> Resu
         product(a, true, &ratio, false)?
     };
     let of_b = zip(b, &to_b, |x, s| x * s);
-    Ok(renormalised(of_a, of_b, total(relevance)))
+    Ok(renormalized(of_a, of_b, total(relevance)))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::owner::home::Home;
 use crate::task::Task;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use undertone::model::layer::sanitiser::{Bounding, Rows};
+use undertone::model::layer::sanitizer::{Bounding, Rows};
 use undertone_run::ReleaseKind;
 
 /// The word that a hostile task looks for.
@@ -83,7 +83,7 @@ fn finite(x: f64) -> f32 {
 
 /// Multiplies some tensors of pre(·) by powers of ten, and sets some numbers to extreme ones.
 fn scale_weights(forged: &Forged, random: &mut Random) {
-    for file in ["model.safetensors", "sanitiser.safetensors"] {
+    for file in ["model.safetensors", "sanitizer.safetensors"] {
         forged.weights(file, |_, values| {
             if random.chance(2) {
                 let factor = random.power(-38.0, 38.0);
@@ -104,19 +104,19 @@ fn forge_mechanism(task: &mut Task, random: &mut Random) {
         true => finite(random.power(-45.0, 39.0)),
         false => finite(random.power(-9.9, 9.9)),
     };
-    let sanitiser = &mut task.sanitiser;
-    sanitiser.norm = number(random);
-    sanitiser.bounding = *random.pick(&[Bounding::Clip, Bounding::Normalise, Bounding::Normalise]);
-    sanitiser.squash = random.chance(3).then(|| number(random));
-    sanitiser.direction = random.chance(3).then(|| (0..4).map(|_| number(random)).collect());
-    sanitiser.rows = *random.pick(&[Rows::Mean, Rows::First, Rows::Last, Rows::Tokens(Some(3))]);
-    task.width = 4 * sanitiser.rows.in_every_release().unwrap();
+    let sanitizer = &mut task.sanitizer;
+    sanitizer.norm = number(random);
+    sanitizer.bounding = *random.pick(&[Bounding::Clip, Bounding::Normalize, Bounding::Normalize]);
+    sanitizer.squash = random.chance(3).then(|| number(random));
+    sanitizer.direction = random.chance(3).then(|| (0..4).map(|_| number(random)).collect());
+    sanitizer.rows = *random.pick(&[Rows::Mean, Rows::First, Rows::Last, Rows::Tokens(Some(3))]);
+    task.width = 4 * sanitizer.rows.in_every_release().unwrap();
     let multiplier = if wild { random.power(-5.0, 8.0) } else { random.power(-0.3, 5.9) };
     let epochs = 1 + random.below(3);
     task.releases.release =
         *random.pick(&[ReleaseKind::Once, ReleaseKind::Path, ReleaseKind::Fresh]);
     task.releases.noise_multipliers = vec![multiplier; epochs];
-    task.releases.sensitivity = sanitiser.sensitivity().unwrap_or(2.0);
+    task.releases.sensitivity = sanitizer.sensitivity().unwrap_or(2.0);
     task.label_epsilon = random.chance(2).then(|| random.power(-5.0, 3.0));
     if let Ok(epsilon) = task.epsilon_at(task.delta) {
         task.epsilon = epsilon * (1.0 + 1e-9);
@@ -160,7 +160,7 @@ fn attack(honest: &Honest, seed: u64, number: u64) -> Result<&'static str, Strin
     let none = rows(&vec![String::new(); count]);
     let mut shapes = Vec::new();
     for rows in [&some, &other, &none] {
-        let norm = f64::from(pinned.task.sanitiser.norm);
+        let norm = f64::from(pinned.task.sanitizer.norm);
         for row in rows.iter() {
             let bounded = pre.bounded(row).map_err(|e| e.to_string())?;
             let squares: f64 = bounded.iter().map(|&x| f64::from(x).powi(2)).sum();
@@ -168,7 +168,7 @@ fn attack(honest: &Honest, seed: u64, number: u64) -> Result<&'static str, Strin
             if !is_bounded {
                 return Err(format!("‖{bounded:?}‖ is above {norm:e}"));
             }
-            if pinned.task.sanitiser.squash.is_some() && bounded.iter().any(|&x| x < 0.0) {
+            if pinned.task.sanitizer.squash.is_some() && bounded.iter().any(|&x| x < 0.0) {
                 return Err(format!("{bounded:?} has a negative number after squash"));
             }
         }
@@ -248,9 +248,9 @@ fn tiny_rows_under_a_huge_norm_are_hidden_by_the_noise() {
     let honest = Honest::new();
     for (norm, scale) in [(1e10_f32, 1e-35), (1e10, 1e-20), (1e-10, 1e30), (1e-10, 1e38)] {
         let mut forged = honest.copy();
-        forged.task.sanitiser.bounding = Bounding::Normalise;
-        forged.task.sanitiser.norm = norm;
-        forged.weights("sanitiser.safetensors", |_, values| {
+        forged.task.sanitizer.bounding = Bounding::Normalize;
+        forged.task.sanitizer.norm = norm;
+        forged.weights("sanitizer.safetensors", |_, values| {
             values.iter_mut().for_each(|x| *x = finite(f64::from(*x) * scale));
         });
         let pinned = forged.parsed().unwrap();

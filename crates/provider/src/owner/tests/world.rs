@@ -102,10 +102,10 @@ impl Forged {
         fs::write(path, bytes).unwrap();
     }
 
-    /// The task as an owner reads it, or why it is refused; the sanitiser's file says the same.
+    /// The task as an owner reads it, or why it is refused; the sanitizer's file says the same.
     pub fn parsed(&self) -> Result<Pinned> {
-        let config = serde_json::to_vec(&self.task.sanitiser).unwrap();
-        fs::write(self.path("sanitiser.json"), config).unwrap();
+        let config = serde_json::to_vec(&self.task.sanitizer).unwrap();
+        fs::write(self.path("sanitizer.json"), config).unwrap();
         let bytes = serde_json::to_vec(&self.task).unwrap();
         Ok(Pinned { task: Task::parse(&bytes)?, hash: hash(&bytes), is_new: true })
     }

@@ -168,7 +168,7 @@ pub fn two_processes_agree(place: Open) {
     assert_eq!(one.counts().unwrap().owners, 1);
 }
 
-/// A forgotten owner's releases are not learnt from any more, nor counted towards limits; others'
+/// A forgotten owner's releases are not learned from any more, nor counted towards limits; others'
 /// are as they were.
 pub fn forgotten_releases_are_gone(place: Open) {
     let (mut store, mut other) = (open(place), open(place));

@@ -25,7 +25,7 @@
 //   A:  pairs of columns 2t and 2t + 1 at (g, 0), (g + 8, 0), (g, 8), (g + 8, 8);
 //   B:  pairs of rows 2t and 2t + 1 at column g, from row 0 and from row 8.
 //
-// Two neighbouring D, rounded, are therefore an A without moving anything: P and dS never leave
+// Two neighboring D, rounded, are therefore an A without moving anything: P and dS never leave
 // the registers, except for dQ of a short sequence (see `attention_backward_keys`).
 
 // Rows of a step; the largest with which two buffers fit 99 KB.
@@ -430,7 +430,7 @@ struct Step {
     float log_sums[BACKWARD_STEP], along[BACKWARD_STEP];
 };
 
-// Numbers of two neighbouring queries.
+// Numbers of two neighboring queries.
 struct __align__(8) Two {
     float of[2];
 };

@@ -97,8 +97,8 @@ extern "C" __global__ void norm_forward(
     for (size j = threadIdx.x; j < columns; j += blockDim.x) sum += sum_of(x, residual, j);
     float mean = layer ? row_sum(sum, space) / (float)columns : 0.0f;
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
-        float centred = sum_of(x, residual, j) - mean;
-        squares += centred * centred;
+        float centered = sum_of(x, residual, j) - mean;
+        squares += centered * centered;
     }
     float r = 1.0f / sqrtf(row_sum(squares, space) / (float)columns + epsilon);
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {

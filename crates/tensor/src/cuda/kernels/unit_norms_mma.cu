@@ -176,7 +176,7 @@ __device__ __forceinline__ u32 rows_before(size row, size end) {
     return rows;
 }
 
-// Two neighbouring numbers of a tile as an operand of a product, in halves.
+// Two neighboring numbers of a tile as an operand of a product, in halves.
 __device__ __forceinline__ void pair_of(const bf16* from, u32 (&halves)[1]) {
     halves[0] = *(const u32*)from;
 }
@@ -312,7 +312,7 @@ extern __shared__ __align__(16) unsigned char tiles[];
 // A row of a whole tile of f32 in shared memory; eight more, so that rows lie in different banks.
 #define SUM_ROW (SIDE + 8)
 
-// Calls f(two neighbouring numbers, their place in a whole tile of f32) for those of the thread.
+// Calls f(two neighboring numbers, their place in a whole tile of f32) for those of the thread.
 template <typename F>
 __device__ __forceinline__ void each_pair(Quadrant& quadrant, F f) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// The release of a step and the optimiser's update, in one pass over memory.
+// The release of a step and the optimizer's update, in one pass over memory.
 //
 //   g = round((sum + s z) / grid) · grid / divisor        z: Gaussian noise, a function of
 //   AdamW, corrected Adam or SGD with g                      (key, step, coordinate) alone
@@ -245,7 +245,7 @@ __device__ __forceinline__ float moved(
     return keep * w - __fdiv_rn(o.step_size * m, __fsqrt_rn(square) + o.epsilon);
 }
 
-// Four neighbouring numbers, as many as there are.
+// Four neighboring numbers, as many as there are.
 __device__ __forceinline__ void load_four(
     float (&to)[4], const float *from, u64 at, u64 count, bool whole) {
     if (whole && at + 4 <= count) {
@@ -307,7 +307,7 @@ struct Four {
 #define OF_WARP (2 * ROUND)
 
 // All parameters of a step. Every thread computes the noise of one block of sixteen coordinates and
-// puts it into shared memory, so that memory is read and written in fours of neighbours.
+// puts it into shared memory, so that memory is read and written in fours of neighbors.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 7) release_and_update(
     const Parameter *parameters, u64 count, u64 key0, u64 key1, u64 key2, u64 key3, u64 number,
     float factor, bool noisy, u64 kind, float momentum, float beta1, float beta2, float epsilon,

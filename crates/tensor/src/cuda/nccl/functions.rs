@@ -125,8 +125,8 @@ impl Functions {
         match found.version {
             old if old < OLDEST => Err(format!(
                 "NCCL {} is too old: version {} or a later one is needed",
-                spelt(old),
-                spelt(OLDEST)
+                spelled(old),
+                spelled(OLDEST)
             )),
             _ => Ok(found),
         }
@@ -169,7 +169,7 @@ impl Functions {
 
     /// The version in its usual notation.
     pub fn version(&self) -> String {
-        spelt(self.version)
+        spelled(self.version)
     }
 
     /// NCCL's description of a status.
@@ -185,7 +185,7 @@ impl Functions {
 }
 
 /// 21807 is 2.18.7.
-fn spelt(version: c_uint) -> String {
+fn spelled(version: c_uint) -> String {
     format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn versions_are_written_as_people_do() {
-        assert_eq!((spelt(OLDEST), spelt(23_007)), ("2.18.0".to_owned(), "2.30.7".to_owned()));
+        assert_eq!((spelled(OLDEST), spelled(23_007)), ("2.18.0".to_owned(), "2.30.7".to_owned()));
     }
 
     /// The size that nccl.h implies on 64-bit systems.

@@ -2,7 +2,7 @@
 //! recognition (NER).
 
 use super::{EntityKind, Finder, Span};
-use crate::data::{Batch, Example, Tokeniser, pieces};
+use crate::data::{Batch, Example, Tokenizer, pieces};
 use crate::evaluate::{Limits, likeliest};
 use crate::model::{Error, Model, Result, TaskHead};
 
@@ -10,7 +10,7 @@ use crate::model::{Error, Model, Result, TaskHead};
 #[derive(Clone, Debug)]
 pub struct Tagger {
     model: Model,
-    tokeniser: Tokeniser,
+    tokenizer: Tokenizer,
     /// BIO mark of each class.
     marks: Vec<Mark>,
 }
@@ -40,7 +40,7 @@ impl Mark {
 
 impl Tagger {
     /// Wraps a token classification model that has a class for people.
-    pub fn new(model: Model, tokeniser: Tokeniser) -> Result<Self> {
+    pub fn new(model: Model, tokenizer: Tokenizer) -> Result<Self> {
         if model.network.head.task_head != TaskHead::TokenClassification {
             return Err(Error::Request("the tagger must be a token classification model".into()));
         }
@@ -52,7 +52,7 @@ impl Tagger {
                 "the tagger has no class for people (PER); its classes are {labels}"
             )));
         }
-        Ok(Self { model, tokeniser, marks })
+        Ok(Self { model, tokenizer, marks })
     }
 
     /// BIO mark of each token of each sequence, including special tokens.
@@ -87,10 +87,10 @@ impl Finder for Tagger {
         // special tokens precede them.
         let (mut places, mut before) = (Vec::new(), 0);
         for (i, text) in texts.iter().enumerate() {
-            let tokens = self.tokeniser.with_bytes(text).map_err(broken)?;
-            for piece in tokens.chunks(self.tokeniser.max_text_tokens().max(1)) {
+            let tokens = self.tokenizer.with_bytes(text).map_err(broken)?;
+            for piece in tokens.chunks(self.tokenizer.max_text_tokens().max(1)) {
                 let ids: Vec<u32> = piece.iter().map(|(id, _)| *id).collect();
-                let (framed, ahead) = self.tokeniser.framed(&ids);
+                let (framed, ahead) = self.tokenizer.framed(&ids);
                 before = ahead;
                 examples.push(Example {
                     tokens: framed.ids,

@@ -107,7 +107,7 @@ impl Central {
             model: &prepared.model,
             examples,
             clip,
-            optimiser: run.optimiser(),
+            optimizer: run.optimizer(),
             learning_rate: run.training.learning_rate,
             secret,
         });

@@ -36,7 +36,7 @@ pub struct PublicGradients<'a> {
     /// Gradient clipping of the run.
     pub clip: &'a Clip,
     /// The run's optimizer, used for the copy.
-    pub optimiser: optimizer::Settings,
+    pub optimizer: optimizer::Settings,
     /// The run's learning rate, used for the copy.
     pub learning_rate: f64,
     pub secret: &'a Secret,
@@ -97,7 +97,7 @@ impl PublicGradients<'_> {
         let method = AllocationMethod::Proved(Box::new(DpSgd::new(self.clip, &copy.parameters)));
         // Public gradients need no noise; a separate key keeps the run's noise key out of here.
         let noise = Noise::with_key(&secret.key(purpose::PUBLIC_GRADIENTS));
-        let mut learner = Learner::new(copy, self.optimiser, Some(Protection { method, noise }));
+        let mut learner = Learner::new(copy, self.optimizer, Some(Protection { method, noise }));
         let key = secret.key(purpose::PUBLIC_GRADIENTS);
         let all: Vec<usize> = (0..public.examples.len().min(EXAMPLES)).collect();
         for (step, chosen) in all.chunks(BATCH).enumerate() {

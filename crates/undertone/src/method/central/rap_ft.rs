@@ -160,22 +160,22 @@ impl RelevanceSum {
 
 impl RelevanceMap {
     /// A parameter's relevance, min–max normalized to [0, 1].
-    pub fn normalised(&self, parameter: ParameterId) -> Vec<f32> {
+    pub fn normalized(&self, parameter: ParameterId) -> Vec<f32> {
         min_max(&self.of[parameter.index()])
     }
 
     /// A mask that is 1 for each weakly relevant coordinate: the share `irrelevance` of all
     /// coordinates with the least relevance after min–max normalization by parameter (equation 19).
     pub fn mask(&self, irrelevance: f64) -> Vec<Vec<f32>> {
-        let normalised: Vec<Vec<f32>> = self.of.iter().map(|values| min_max(values)).collect();
-        let mut all: Vec<f32> = normalised.iter().flatten().copied().collect();
+        let normalized: Vec<Vec<f32>> = self.of.iter().map(|values| min_max(values)).collect();
+        let mut all: Vec<f32> = normalized.iter().flatten().copied().collect();
         if all.is_empty() {
-            return normalised;
+            return normalized;
         }
         let rank = ((irrelevance * all.len() as f64).ceil() as usize).clamp(1, all.len()) - 1;
         let threshold = *all.select_nth_unstable_by(rank, f32::total_cmp).1;
         let weak = |x: &f32| if *x <= threshold { 1.0 } else { 0.0 };
-        normalised.iter().map(|values| values.iter().map(weak).collect()).collect()
+        normalized.iter().map(|values| values.iter().map(weak).collect()).collect()
     }
 }
 
@@ -340,7 +340,7 @@ mod tests {
 
     /// A map within the bound is added unchanged, and a larger one is scaled to the bound.
     #[test]
-    fn maps_are_clipped_and_not_normalised() {
+    fn maps_are_clipped_and_not_normalized() {
         for clip in [1e-3, 0.5, 1.0, 20.0] {
             let mut sum = ClippedRelevanceSum { of: vec![vec![0.0; 3]], clip };
             for (map, norm) in [

@@ -112,7 +112,7 @@ pub fn by_parameter(map: &RelevanceMap, parameters: &Parameters) -> Vec<(String,
     let mean = |values: Vec<f32>| {
         values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len().max(1) as f64
     };
-    trained.map(|(id, parameter)| (parameter.name.clone(), mean(map.normalised(id)))).collect()
+    trained.map(|(id, parameter)| (parameter.name.clone(), mean(map.normalized(id)))).collect()
 }
 
 /// Saves a map as safetensors, with the names of the parameters.

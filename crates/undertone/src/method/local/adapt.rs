@@ -8,7 +8,7 @@ use crate::gradient::ClippedSum;
 use crate::method::TrainingEvent;
 use crate::model::{ForwardOptions, Model, Weighting};
 use crate::noise::{Secret, purpose};
-use crate::step::optimizer::{Optimiser, Settings};
+use crate::step::optimizer::{Optimizer, Settings};
 use crate::step::{Coordinates, GradientRelease};
 use undertone_run::{AdaptSection, ReleaseKind};
 
@@ -30,7 +30,7 @@ pub fn adapt(
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
     // Calibration applies only to the private examples' releases.
-    let calibration = model.network.sanitiser.as_mut().and_then(|layer| layer.calibration.take());
+    let calibration = model.network.sanitizer.as_mut().and_then(|layer| layer.calibration.take());
     let network = &model.network;
     // The parameters in use, excluding those of a replaced task head.
     let mut ids: Vec<_> =
@@ -39,7 +39,7 @@ pub fn adapt(
     ids.extend(network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten());
     ids.extend(
         network
-            .sanitiser
+            .sanitizer
             .iter()
             .flat_map(|layer| [layer.parameters_below(), layer.parameters_above()])
             .flatten(),
@@ -51,7 +51,7 @@ pub fn adapt(
     let noise = EmbeddingNoise::new(&own, ReleaseKind::Fresh, vec![f64::from(std)]);
     let mut order =
         ShuffledEpochs::new(examples.len(), asked.batch() as usize, own.key(purpose::SAMPLING))?;
-    let mut optimiser = Optimiser::new(Settings::default());
+    let mut optimizer = Optimizer::new(Settings::default());
     let coordinates = Coordinates::of(&model.parameters);
     let steps = (examples.len() as u64).div_ceil(asked.batch()) * u64::from(asked.epochs());
     let mut drawn = 0;
@@ -74,7 +74,7 @@ pub fn adapt(
             coordinates: &coordinates,
             divisor: chosen.len().max(1) as f32,
         };
-        optimiser
+        optimizer
             .step(
                 &mut model.parameters,
                 sum.take(),
@@ -84,7 +84,7 @@ pub fn adapt(
             .map_err(crate::model::Error::from)?;
         callback(TrainingEvent::Adaptation { done: step + 1, steps });
     }
-    if let Some(layer) = &mut model.network.sanitiser {
+    if let Some(layer) = &mut model.network.sanitizer {
         layer.calibration = calibration;
     }
     Ok(())

@@ -20,7 +20,7 @@ use crate::noise::{Noise, Secret, purpose};
 use crate::replay::{ReleaseId, StepTape, Tape};
 use crate::step::optimizer::Settings;
 use crate::step::{AllocationMethod, Cost, Learner, Protection, Recorded, StepSettings};
-use undertone_run::{AdaptSection, Adaptation, OptimiserKind};
+use undertone_run::{AdaptSection, Adaptation, OptimizerKind};
 
 /// Runs DP-SGD on the private examples, on the model without a sanitizer.
 pub fn adapt_privately(
@@ -33,7 +33,7 @@ pub fn adapt_privately(
 ) -> Result<()> {
     let trainable: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
     let settings =
-        Settings { kind: OptimiserKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
+        Settings { kind: OptimizerKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
     let learning_rate = |step: u64| asked.learning_rate() * ramp(step, found.steps);
     descend(model, data, (found, recorded), (secret, tape), settings, learning_rate, callback)?;
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(trainable) {
@@ -139,7 +139,7 @@ mod tests {
         let (before, mut after) = (model(), model());
         let found = Adaptation { noise_multiplier, sampling_rate, steps: 1 };
         let settings = Settings {
-            kind: OptimiserKind::Sgd,
+            kind: OptimizerKind::Sgd,
             momentum: 0.0,
             weight_decay: 0.0,
             ..Settings::default()

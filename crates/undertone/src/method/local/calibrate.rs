@@ -16,7 +16,7 @@ impl LocalPlan {
     /// The event of randomized response on one label.
     pub fn label_event(&self, classes: usize) -> Option<Event> {
         let epsilon = self.settings.label_epsilon?;
-        Some(Event::RandomisedResponse { epsilon, categories: classes as u64 })
+        Some(Event::RandomizedResponse { epsilon, categories: classes as u64 })
     }
 
     /// The release of a noisy attention map, which by itself costs `attention_epsilon`.

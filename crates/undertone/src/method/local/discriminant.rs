@@ -41,9 +41,9 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
             weights.extend(vec![0.0; moments.width()]);
             continue;
         }
-        let centre = classes.means.column(class);
-        let direction = &inverse * centre;
-        bias.push((-0.5 * centre.dot(&direction)) as f32);
+        let center = classes.means.column(class);
+        let direction = &inverse * center;
+        bias.push((-0.5 * center.dot(&direction)) as f32);
         weights.extend(direction.iter().map(|&w| w as f32));
     }
     Discriminant { weights, bias }
@@ -52,7 +52,7 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::local::{EmbeddingNoise, RandomisedLabels};
+    use crate::method::local::{EmbeddingNoise, RandomizedLabels};
     use crate::noise::Secret;
     use crate::tensor::Host;
     use undertone_run::ReleaseKind;
@@ -63,7 +63,7 @@ mod tests {
         let release = EmbeddingNoise::new(&Secret::from_seed(5), ReleaseKind::Once, vec![noise]);
         let shape = EmbeddingNoise::new(&Secret::from_seed(6), ReleaseKind::Once, vec![0.3]);
         let labels =
-            label_epsilon.map(|epsilon| RandomisedLabels::new(&Secret::from_seed(7), epsilon, 2));
+            label_epsilon.map(|epsilon| RandomizedLabels::new(&Secret::from_seed(7), epsilon, 2));
         let mut moments = Moments::new(4, 2);
         let (mut rows, mut classes) = (Vec::new(), Vec::new());
         for i in 0..n as u64 {

@@ -3,7 +3,7 @@
 
 use crate::data::Example;
 use crate::evaluate::{Limits, Prediction, classify, in_batches};
-use crate::model::layer::sanitiser::Perturb;
+use crate::model::layer::sanitizer::Perturb;
 use crate::model::{Model, Result};
 use crate::noise::{Noise, Secret};
 use crate::replay::{ReleaseId, Tape};

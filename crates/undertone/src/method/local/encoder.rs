@@ -4,10 +4,10 @@ use super::moments::{Known, Moments, eigen};
 use crate::data::{Batch, Example, micro_batches};
 use crate::model::folder::Random;
 use crate::model::layer::linear::{Linear, Saved};
-use crate::model::layer::sanitiser::{NoiseLayer, Rows, Sanitiser};
-use crate::model::sanitised::{rows_alone, set};
+use crate::model::layer::sanitizer::{NoiseLayer, Rows, Sanitizer};
+use crate::model::sanitized::{rows_alone, set};
 use crate::model::{Gradients, Model, Pass, Result};
-use crate::step::optimizer::{Optimiser, Settings};
+use crate::step::optimizer::{Optimizer, Settings};
 use crate::step::{Coordinates, GradientRelease};
 use crate::tensor::{self, Activation, Host, Matrix};
 use nalgebra::DMatrix;
@@ -32,8 +32,8 @@ impl PublicRows {
         let mut model = model.clone();
         // One row per token, without padding.
         let rows = if rows.are_of_tokens() { Rows::Tokens(None) } else { rows };
-        let pooler = model.network.sanitiser.as_ref().and_then(|layer| layer.pooler.clone());
-        model.network.sanitiser = Some(Sanitiser { pooler, ..rows_alone(noise_layer, rows) });
+        let pooler = model.network.sanitizer.as_ref().and_then(|layer| layer.pooler.clone());
+        model.network.sanitizer = Some(Sanitizer { pooler, ..rows_alone(noise_layer, rows) });
         let all: Vec<usize> = (0..examples.len()).collect();
         let (mut values, mut columns) = (Vec::new(), 0);
         for piece in micro_batches(&all, examples, 64, 4096) {
@@ -48,7 +48,7 @@ impl PublicRows {
     }
 
     /// The mean row.
-    pub fn centre(&self) -> Result<Vec<f32>> {
+    pub fn center(&self) -> Result<Vec<f32>> {
         Ok(self.moments()?.mean().iter().map(|&x| x as f32).collect())
     }
 
@@ -83,16 +83,16 @@ pub fn orthogonal(seed: u64, count: usize, width: usize) -> Vec<f32> {
 
 /// Sets a one-layer encoder to the projection W(x − c), and its decoder, if there is one, to Wᵀ z +
 /// c.
-pub fn set_projection(model: &mut Model, rows: &[f32], centre: Option<&[f32]>) -> Result<()> {
-    let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
+pub fn set_projection(model: &mut Model, rows: &[f32], center: Option<&[f32]>) -> Result<()> {
+    let Some(layer) = model.network.sanitizer.clone() else { return Ok(()) };
     let (width, count) = (layer.encoder[0].inputs, layer.encoder[0].outputs);
     set(model, layer.encoder[0].weight, rows.to_vec())?;
     if let Some(decoder) = layer.decoder.first() {
         let turned =
             (0..width).flat_map(|j| (0..count).map(move |i| rows[i * width + j])).collect();
         set(model, decoder.weight, turned)?;
-        if let (Some(bias), Some(centre)) = (decoder.bias, centre) {
-            set(model, bias, centre.to_vec())?;
+        if let (Some(bias), Some(center)) = (decoder.bias, center) {
+            set(model, bias, center.to_vec())?;
         }
     }
     Ok(())
@@ -100,7 +100,7 @@ pub fn set_projection(model: &mut Model, rows: &[f32], centre: Option<&[f32]>) -
 
 /// Initializes a stacked autoencoder with random values.
 pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
-    let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
+    let Some(layer) = model.network.sanitizer.clone() else { return Ok(()) };
     let mut random = Random::new(seed, 1.0);
     for linear in layer.encoder.iter().chain(&layer.decoder) {
         let values =
@@ -112,10 +112,10 @@ pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
 
 /// The activation between layer `i` of the encoder and decoder and the layer before it.
 fn activation_before(model: &Model, layers: &[Linear], i: usize) -> Option<Activation> {
-    let sanitiser = model.network.sanitiser.as_ref()?;
+    let sanitizer = model.network.sanitizer.as_ref()?;
     let inside_a_stack = i > 0 && i != layers.len() / 2;
-    let of_the_code = i > 0 && i == layers.len() / 2 && sanitiser.activates_code;
-    sanitiser.activation.filter(|_| inside_a_stack || of_the_code)
+    let of_the_code = i > 0 && i == layers.len() / 2 && sanitizer.activates_code;
+    sanitizer.activation.filter(|_| inside_a_stack || of_the_code)
 }
 
 /// The forward pass through encoder and decoder: the state before each layer and after the last
@@ -145,17 +145,17 @@ fn encode(
 pub fn fit_autoencoder(
     model: &mut Model,
     public: &PublicRows,
-    centre: &[f32],
+    center: &[f32],
     epochs: usize,
 ) -> Result<()> {
-    let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
+    let Some(layer) = model.network.sanitizer.clone() else { return Ok(()) };
     let layers: Vec<Linear> = layer.encoder.iter().chain(&layer.decoder).cloned().collect();
     let ids: Vec<_> = layers.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
     let before: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
     for (id, parameter) in model.parameters.iter_mut() {
         parameter.trainable = ids.contains(&id);
     }
-    let mut optimiser = Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() });
+    let mut optimizer = Optimizer::new(Settings { weight_decay: 0.0, ..Settings::default() });
     let coordinates = Coordinates::of(&model.parameters);
     const BATCH: usize = 512;
     let batches = public.rows.rows().div_ceil(BATCH);
@@ -163,8 +163,8 @@ pub fn fit_autoencoder(
         let first = (step % batches) * BATCH;
         let rows = public.rows.row_range(first..(first + BATCH).min(public.rows.rows()));
         let mut x = Host::from_vec(rows.rows(), rows.columns(), rows.dense().into_owned());
-        for row in x.values_mut().chunks_exact_mut(centre.len()) {
-            row.iter_mut().zip(centre).for_each(|(x, c)| *x -= c);
+        for row in x.values_mut().chunks_exact_mut(center.len()) {
+            row.iter_mut().zip(center).for_each(|(x, c)| *x -= c);
         }
         let x = Matrix::Host(x).to_device(model.device())?;
         let mut gradients = Gradients::new(&model.parameters);
@@ -185,12 +185,12 @@ pub fn fit_autoencoder(
         let release =
             GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
         let learning_rate = 2e-3 * (1.0 - step as f64 / (epochs * batches) as f64);
-        optimiser.step(&mut model.parameters, gradients.take(), &release, learning_rate)?;
+        optimizer.step(&mut model.parameters, gradients.take(), &release, learning_rate)?;
     }
     // The decoder was fitted to centered rows, but hidden states are not centered.
     if let Some(bias) = layer.decoder.last().and_then(|l| l.bias) {
         let shifted =
-            model.parameters.value(bias).to_vec()?.iter().zip(centre).map(|(b, c)| b + c).collect();
+            model.parameters.value(bias).to_vec()?.iter().zip(center).map(|(b, c)| b + c).collect();
         set(model, bias, shifted)?;
     }
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(before) {
@@ -201,14 +201,14 @@ pub fn fit_autoencoder(
 
 /// Fraction of the rows' variance lost by encoder and decoder, in [0, 1]; `None` without a decoder.
 pub fn reconstruction_error(model: &Model, public: &PublicRows) -> Result<Option<f64>> {
-    let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| !layer.decoder.is_empty())
+    let Some(layer) = model.network.sanitizer.as_ref().filter(|layer| !layer.decoder.is_empty())
     else {
         return Ok(None);
     };
-    let centre = public.centre()?;
-    let taken = match layer.centre {
+    let center = public.center()?;
+    let taken = match layer.center {
         Some(id) => model.parameters.value(id).to_vec()?,
-        None => vec![0.0; centre.len()],
+        None => vec![0.0; center.len()],
     };
     let layers: Vec<Linear> = layer.encoder.iter().chain(&layer.decoder).cloned().collect();
     let pass = Pass::plain(&model.parameters);
@@ -223,7 +223,7 @@ pub fn reconstruction_error(model: &Model, public: &PublicRows) -> Result<Option
             encode(model, &pass, &layers, Matrix::Host(x).to_device(model.device())?)?;
         let back = states[states.len() - 1].to_host()?;
         for i in 0..rows.rows() {
-            for ((x, y), c) in rows.row(i).iter().zip(back.row(i)).zip(&centre) {
+            for ((x, y), c) in rows.row(i).iter().zip(back.row(i)).zip(&center) {
                 lost += f64::from(x - y).powi(2);
                 all += f64::from(x - c).powi(2);
             }

@@ -1,6 +1,6 @@
 //! Randomized response on labels.
 
-use crate::model::RandomisedResponse;
+use crate::model::RandomizedResponse;
 use crate::noise::{Secret, purpose};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -14,31 +14,31 @@ use undertone_accounting::Event;
 /// most e^ε q, so the ratio of any two is at most e^ε: (ε, 0)-differential privacy. (Probabilities
 /// are multiples of 2⁻⁶⁴; that of the true label is rounded down.)
 #[derive(Clone)]
-pub struct RandomisedLabels {
+pub struct RandomizedLabels {
     key: [u8; 32],
     epsilon: f64,
     classes: u32,
 }
 
 /// Omits the key.
-impl std::fmt::Debug for RandomisedLabels {
+impl std::fmt::Debug for RandomizedLabels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RandomisedLabels {{ epsilon: {}, classes: {} }}", self.epsilon, self.classes)
+        write!(f, "RandomizedLabels {{ epsilon: {}, classes: {} }}", self.epsilon, self.classes)
     }
 }
 
-impl RandomisedLabels {
+impl RandomizedLabels {
     /// Randomized response with this ε for k = `classes`.
     pub fn new(secret: &Secret, epsilon: f64, classes: u32) -> Self {
         Self { key: secret.key(purpose::LABELS), epsilon, classes }
     }
 
     /// Probability of the true label, and of each other label.
-    pub fn flipped(&self) -> RandomisedResponse {
+    pub fn flipped(&self) -> RandomizedResponse {
         // The form 1/(1 + (k − 1) e^−ε) does not overflow.
         let away = (-self.epsilon).exp();
         let kept = 1.0 / (1.0 + f64::from(self.classes - 1) * away);
-        RandomisedResponse { kept, other: kept * away }
+        RandomizedResponse { kept, other: kept * away }
     }
 
     /// The randomized label of an example, which is the same in every call.
@@ -56,7 +56,7 @@ impl RandomisedLabels {
 
     /// The accounting event of one response.
     pub fn event(&self) -> Event {
-        Event::RandomisedResponse { epsilon: self.epsilon, categories: u64::from(self.classes) }
+        Event::RandomizedResponse { epsilon: self.epsilon, categories: u64::from(self.classes) }
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn answers_have_the_stated_probabilities() {
         for (epsilon, classes) in [(1.0, 2), (2.0, 4), (0.2, 3)] {
-            let labels = RandomisedLabels::new(&Secret::from_seed(3), epsilon, classes);
+            let labels = RandomizedLabels::new(&Secret::from_seed(3), epsilon, classes);
             let n = 60_000_u32;
             for truth in 0..classes {
                 let mut counts = vec![0.0; classes as usize];

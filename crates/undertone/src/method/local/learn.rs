@@ -7,7 +7,7 @@ use super::prepare::Perturbation;
 use crate::data::{Batch, Example, Target, micro_batches_in_order};
 use crate::gradient::ClippedSum;
 use crate::method::MicroBatch;
-use crate::model::sanitised::set;
+use crate::model::sanitized::set;
 use crate::model::{ForwardOptions, Model, Result, Weighting};
 use crate::tensor::Host;
 use undertone_run::LearnerKind;
@@ -36,7 +36,7 @@ impl Cache {
         if piece.iter().all(|&i| self.rows[i].is_some()) {
             let columns = model
                 .network
-                .sanitiser
+                .sanitizer
                 .as_ref()
                 .map_or(0, |layer| layer.width(model.network.head.width()));
             let values: Vec<f32> =
@@ -83,7 +83,7 @@ impl Perturbation {
         for piece in micro_batches_in_order(&all, SEQUENCES) {
             let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
             let bounded = cache.rows(model, &piece, &batch)?;
-            let Some(layer) = &model.network.sanitiser else { break };
+            let Some(layer) = &model.network.sanitizer else { break };
             let indices: Vec<u64> = piece.iter().map(|&i| i as u64).collect();
             let starts = layer.starts(&batch.starts);
             let released = layer.released(bounded, &starts, Some(&self.noise.of(&indices, epoch)));
@@ -122,7 +122,7 @@ impl Perturbation {
         epoch: usize,
     ) -> Result<()> {
         let Some(layer) =
-            model.network.sanitiser.as_ref().and_then(|layer| layer.calibration.clone())
+            model.network.sanitizer.as_ref().and_then(|layer| layer.calibration.clone())
         else {
             return Ok(());
         };
@@ -165,11 +165,11 @@ impl Perturbation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::local::{EmbeddingNoise, RandomisedLabels};
+    use crate::method::local::{EmbeddingNoise, RandomizedLabels};
     use crate::model::TaskHead;
     use crate::model::architecture::{Architecture, Dimensions};
-    use crate::model::layer::sanitiser::{Bounding, NoiseLayer, Rows};
-    use crate::model::sanitised::{SanitiserConfig, attach};
+    use crate::model::layer::sanitizer::{Bounding, NoiseLayer, Rows};
+    use crate::model::sanitized::{SanitizerConfig, attach};
     use crate::noise::Secret;
     use undertone_run::{PerturbationFacts, ReleaseKind};
 
@@ -190,15 +190,15 @@ mod tests {
         let mut model = Architecture::Bert
             .random(dimensions, TaskHead::SequenceClassification, &labels, 5)
             .unwrap();
-        let config = SanitiserConfig {
+        let config = SanitizerConfig {
             noise_layer: NoiseLayer::Output,
             rows: Rows::First,
             dims: Vec::new(),
             activation: None,
-            centred: false,
+            centered: false,
             decoded: true,
             squash: None,
-            bounding: Bounding::Normalise,
+            bounding: Bounding::Normalize,
             norm: 1.0,
             direction: None,
             calibrated: false,
@@ -217,7 +217,7 @@ mod tests {
             let secret = Secret::from_seed(1);
             let perturbation = Perturbation {
                 noise: EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![0.1]),
-                labels: flipped.then(|| RandomisedLabels::new(&secret, 0.5, 2)),
+                labels: flipped.then(|| RandomizedLabels::new(&secret, 0.5, 2)),
                 config: config.clone(),
                 learn,
                 stds: vec![0.1],

@@ -4,7 +4,7 @@ use super::accounting::events;
 use super::plan::LocalPlan;
 use crate::method::Prepared;
 use crate::method::ledger::{assumptions, mode, unit};
-use crate::model::layer::sanitiser::Rows;
+use crate::model::layer::sanitizer::Rows;
 use crate::plan::Plan;
 use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Adjacency, Event, Part, Threat};
@@ -119,7 +119,7 @@ fn of_method(plan: &Plan, local: &LocalPlan) -> Vec<String> {
         assumptions.push("the number of tokens of each example is public".to_owned());
     }
     let adaptation = local.adapt.as_ref().and_then(|adapt| adapt.public.as_ref());
-    for (file, what) in [(local.public.as_ref(), "text"), (adaptation, "labelled data")] {
+    for (file, what) in [(local.public.as_ref(), "text"), (adaptation, "labeled data")] {
         if let Some(file) = file {
             let file = file.file.display();
             assumptions

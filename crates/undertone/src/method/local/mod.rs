@@ -4,7 +4,7 @@
 //! # What is proved
 //!
 //! The owner of example x computes rows f(x) that, divided by the direction d of the noise, have
-//! Frobenius norm at most C ([`Sanitiser`](crate::model::layer::sanitiser::Sanitiser)), and sends
+//! Frobenius norm at most C ([`Sanitizer`](crate::model::layer::sanitizer::Sanitizer)), and sends
 //! f(x) + s d ⊙ N(0, I). Dividing by d is a bijection, so this is equivalent to sending f(x)/d +
 //! N(0, s² I).
 //!
@@ -48,7 +48,7 @@ mod settings;
 pub mod split;
 
 pub use embedding_noise::{BatchNoise, EmbeddingNoise, predict_perturbed};
-pub use labels::RandomisedLabels;
+pub use labels::RandomizedLabels;
 pub use plan::{LocalMethod, LocalPlan, Target};
 pub use settings::LocalSettings;
 
@@ -60,7 +60,7 @@ use crate::error::{Error, Result};
 use crate::evaluate::{Limits, Meter, Metrics};
 use crate::gradient::ClippedSum;
 use crate::model::Model;
-use crate::model::sanitised::save_sanitiser;
+use crate::model::sanitized::save_sanitizer;
 use crate::noise::purpose;
 use crate::plan::Plan;
 use crate::step::{Cost, Learner, RunLedger, Step};
@@ -270,7 +270,7 @@ impl Procedure for Local {
     }
 
     fn save(&self, model: &Model, folder: &Path) -> Result<()> {
-        Ok(save_sanitiser(model, &self.perturbation.config, folder)?)
+        Ok(save_sanitizer(model, &self.perturbation.config, folder)?)
     }
 
     fn evaluate_perturbed(&self, model: &Model, data: &Dataset) -> Result<Option<Metrics>> {

@@ -8,7 +8,7 @@
 //!
 //! Everything here is computed from releases: it is post-processing, which costs no privacy.
 
-use crate::model::RandomisedResponse;
+use crate::model::RandomizedResponse;
 use crate::tensor::{self, Host, Matrix, Result};
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
@@ -18,7 +18,7 @@ pub struct Known {
     /// Variance of the noise in each column.
     pub variances: Vec<f64>,
     /// Probabilities of the labels' randomized response.
-    pub labels: Option<RandomisedResponse>,
+    pub labels: Option<RandomizedResponse>,
 }
 
 /// First and second moments of released rows.
@@ -100,7 +100,7 @@ impl Moments {
     pub fn class_means(&self, known: &Known) -> ClassMeans {
         let classes = self.counts.len();
         let (mut counts, mut sums) = (self.counts.clone(), self.sums.clone());
-        if let Some(RandomisedResponse { kept, other }) = known.labels {
+        if let Some(RandomizedResponse { kept, other }) = known.labels {
             let scale = 1.0 / (kept - other).max(1e-9);
             let (all, total) = (self.rows(), self.sums.column_sum());
             for (class, count) in counts.iter_mut().enumerate() {

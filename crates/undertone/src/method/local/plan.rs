@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::method::schedule::Schedule;
 use crate::model::Network;
 use crate::model::layer::head::Pick;
-use crate::model::layer::sanitiser::{NoiseLayer, Rows};
+use crate::model::layer::sanitizer::{NoiseLayer, Rows};
 use crate::plan::check::delta;
 use std::path::Path;
 use undertone_run::{
@@ -179,11 +179,11 @@ impl LocalPlan {
         Ok(())
     }
 
-    /// The columns to read from a public file; with labels if `labelled`.
-    pub fn public_task(&self, data: &DataSection, public: &PublicFile, labelled: bool) -> Task {
+    /// The columns to read from a public file; with labels if `labeled`.
+    pub fn public_task(&self, data: &DataSection, public: &PublicFile, labeled: bool) -> Task {
         let text = public.text.clone().unwrap_or_else(|| data.text.clone());
         let label = public.label.clone().unwrap_or_else(|| data.label.clone());
-        Task::Classification { text, label: labelled.then_some(label) }
+        Task::Classification { text, label: labeled.then_some(label) }
     }
 }
 
@@ -229,7 +229,7 @@ fn check_settings(file: &RunFile, settings: &LocalSettings) -> Result<()> {
         file.privacy.mode == ModeName::Paper && file.privacy.method == MethodName::Mvg;
     if settings.bounding == Bounding::Box && !published_mvg {
         return wrong(
-            "privacy.local.bound is \"normalise\" or \"clip\": a box does not bound the norm of \
+            "privacy.local.bound is \"normalize\" or \"clip\": a box does not bound the norm of \
              an embedding",
         );
     }

@@ -5,7 +5,7 @@ use super::embedding_noise::EmbeddingNoise;
 use super::encoder::{
     PublicRows, fit_autoencoder, orthogonal, reconstruction_error, set_projection, set_random,
 };
-use super::labels::RandomisedLabels;
+use super::labels::RandomizedLabels;
 use super::mvg::{direction, example_shift, mapped, sufficient_epsilon};
 use super::plan::{LocalPlan, budgets};
 use super::settings::LocalSettings;
@@ -16,8 +16,8 @@ use crate::explain::contribution::{AttentionMap, attention_of, positional, token
 use crate::method::{Prepared, TrainingEvent};
 use crate::model::folder::Random;
 use crate::model::layer::attention::Projections;
-use crate::model::layer::sanitiser::{NoiseLayer, Rows};
-use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
+use crate::model::layer::sanitizer::{NoiseLayer, Rows};
+use crate::model::sanitized::{SanitizerConfig, attach, set, with_decoder};
 use crate::model::{Model, ParameterId};
 use crate::noise::{Noise, Secret, purpose};
 use crate::plan::Plan;
@@ -36,9 +36,9 @@ pub struct Perturbation {
     /// The noise of the embeddings.
     pub noise: EmbeddingNoise,
     /// Randomized response on the labels.
-    pub labels: Option<RandomisedLabels>,
+    pub labels: Option<RandomizedLabels>,
     /// The sanitizer's configuration, which is saved with the model.
-    pub config: SanitiserConfig,
+    pub config: SanitizerConfig,
     /// How the part above the noise is trained.
     pub learn: LearnerKind,
     /// Standard deviations of the noise by epoch.
@@ -99,7 +99,7 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
         }
         None => None,
     };
-    let seed = secret.number(purpose::SANITISER);
+    let seed = secret.number(purpose::SANITIZER);
     set_encoder(&mut prepared.model, settings, public.as_ref(), seed)?;
     if plan.is_published() && !settings.decodes {
         set_classifier(&mut prepared.model, secret.number(purpose::CLASSIFIER))?;
@@ -129,7 +129,7 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
             direction(&noise)
         };
         config.direction = Some(found.clone());
-        if let Some(layer) = &mut prepared.model.network.sanitiser {
+        if let Some(layer) = &mut prepared.model.network.sanitizer {
             layer.direction = Some(found);
         }
     }
@@ -150,7 +150,7 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
     }
     let classes = prepared.model.network.head.out.outputs as u32;
     let labels =
-        settings.label_epsilon.map(|epsilon| RandomisedLabels::new(secret, epsilon, classes));
+        settings.label_epsilon.map(|epsilon| RandomizedLabels::new(secret, epsilon, classes));
     if let Some(labels) = &labels {
         for (index, example) in prepared.data.examples.iter_mut().enumerate() {
             if let Target::Class(class) = &mut example.target {
@@ -165,16 +165,16 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
     Ok(Perturbation { noise, labels, config, learn: settings.learn, stds, facts })
 }
 
-fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConfig {
+fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitizerConfig {
     let decoded = settings.decodes;
     // Hidden states that are passed to the next layers are not centered.
     let encoded = settings.encoder != EncoderKind::None && settings.encoder != EncoderKind::Trained;
-    SanitiserConfig {
+    SanitizerConfig {
         noise_layer: settings.noise_layer,
         rows: settings.rows,
         dims: settings.dims.clone(),
         activation: settings.activation,
-        centred: public && (encoded || !decoded),
+        centered: public && (encoded || !decoded),
         decoded,
         squash: mvg.then_some(settings.norm),
         bounding: settings.bounding,
@@ -191,10 +191,10 @@ fn set_encoder(
     public: Option<&PublicRows>,
     seed: u64,
 ) -> Result<()> {
-    let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
-    let centre = public.map(PublicRows::centre).transpose()?;
-    if let (Some(id), Some(centre)) = (layer.centre, &centre) {
-        set(model, id, centre.clone())?;
+    let Some(layer) = model.network.sanitizer.clone() else { return Ok(()) };
+    let center = public.map(PublicRows::center).transpose()?;
+    if let (Some(id), Some(center)) = (layer.center, &center) {
+        set(model, id, center.clone())?;
     }
     let Some(first) = layer.encoder.first() else { return Ok(()) };
     let rows = match (settings.encoder, public) {
@@ -207,7 +207,7 @@ fn set_encoder(
             let mut twin = with_decoder(model)?;
             set_random(&mut twin, seed)?;
             let epochs = 1 + 200_000 / public.rows.rows().max(1);
-            fit_autoencoder(&mut twin, public, &centre.unwrap_or_default(), epochs)?;
+            fit_autoencoder(&mut twin, public, &center.unwrap_or_default(), epochs)?;
             for linear in layer.encoder.iter().chain(&layer.decoder) {
                 for id in [Some(linear.weight), linear.bias].into_iter().flatten() {
                     let values =
@@ -229,7 +229,7 @@ fn set_encoder(
             orthogonal(seed, first.outputs, first.inputs)
         }
     };
-    Ok(set_projection(model, &rows, centre.as_deref())?)
+    Ok(set_projection(model, &rows, center.as_deref())?)
 }
 
 /// Initializes a new classifier with random weights, as Hugging Face initializes a new task head.
@@ -242,7 +242,7 @@ fn set_classifier(model: &mut Model, seed: u64) -> Result<()> {
 /// Sets which parameters are trainable: above the noise, those selected by the tuning, the decoder
 /// and the task head; below the noise, none in proved mode.
 pub fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderKind) {
-    let Some(layer) = model.network.sanitiser.clone() else { return };
+    let Some(layer) = model.network.sanitizer.clone() else { return };
     let below = owner_parameters(model);
     let above: Vec<ParameterId> =
         layer.decoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
@@ -278,10 +278,10 @@ pub fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: En
     // end to end.
     if !paper
         && layer.decoder.is_empty()
-        && model.parameters.find("sanitiser.head.weight").is_some()
+        && model.parameters.find("sanitizer.head.weight").is_some()
     {
         for (_, parameter) in model.parameters.iter_mut() {
-            parameter.trainable = parameter.name.starts_with("sanitiser.head.");
+            parameter.trainable = parameter.name.starts_with("sanitizer.head.");
         }
     }
 }
@@ -291,7 +291,7 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     let network = &model.network;
     let mut ids: Vec<ParameterId> = network.embeddings.parameters().collect();
     ids.extend(network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()));
-    if let Some(layer) = &network.sanitiser {
+    if let Some(layer) = &network.sanitizer {
         ids.extend(layer.parameters_below());
         if !matches!(layer.noise_layer, NoiseLayer::After(_)) {
             ids.extend(
@@ -332,7 +332,7 @@ impl Columns<'_> {
                         record(ledger, u64::from(resolved.adaptation.is_some()), event, 1)?;
                     recorded.covers(noise_multiplier)?;
                     add_noise(&mut map, examples, noise_multiplier, secret, self.tape);
-                    map.normalise();
+                    map.normalize();
                 } else if !self.plan.is_published() {
                     return Err(Error::plan(
                         "an attention map of private examples needs an entry in the ledger",

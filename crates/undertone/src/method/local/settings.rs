@@ -1,6 +1,6 @@
 //! `[privacy.local]` with all defaults filled in.
 
-use crate::model::layer::sanitiser::Rows;
+use crate::model::layer::sanitizer::Rows;
 use undertone_run::{
     AccountedBatch, Bounding, Clip, EncoderActivation, EncoderKind, LearnerKind, Lengths,
     MethodName, ModeName, MvgHead, NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows, RunFile, Tuning,
@@ -101,7 +101,7 @@ impl LocalSettings {
         let decodes = learn != LearnerKind::Discriminant && !reads_columns;
         let bounding = match (mvg, paper) {
             (true, true) => Bounding::Box,
-            _ => given.bound.unwrap_or(Bounding::Normalise),
+            _ => given.bound.unwrap_or(Bounding::Normalize),
         };
         let norm = match file.privacy.clip {
             Clip::Flat(bound) => bound as f32,

@@ -170,7 +170,7 @@ fn training(summary: &Summary) -> String {
             "optimizer",
             format!(
                 "{}, learning rate {}",
-                name(plan.training.optimiser),
+                name(plan.training.optimizer),
                 plan.training.learning_rate
             ),
         ),

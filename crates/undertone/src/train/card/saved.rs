@@ -45,11 +45,11 @@ impl Saved {
     /// Reads the folder of a saved model or adapter.
     pub fn read(folder: &Path) -> Result<Self> {
         let max_tokens = Reading::of(folder)?.map(|reading| reading.max_tokens);
-        let is_sanitised = folder.join("sanitiser.json").exists();
+        let is_sanitized = folder.join("sanitizer.json").exists();
         let adapter = folder.join("adapter_config.json");
         if !adapter.exists() {
             let labels = Config::read(folder)?.labels()?.unwrap_or_default();
-            let library = match is_sanitised {
+            let library = match is_sanitized {
                 true => Library::Undertone,
                 false => Library::Transformers,
             };
@@ -64,7 +64,7 @@ impl Saved {
         }
         let config = json(&adapter)?;
         let text = |key: &str| config.get(key).and_then(Value::as_str).map(str::to_owned);
-        let library = match text("peft_type").is_some() && !is_sanitised {
+        let library = match text("peft_type").is_some() && !is_sanitized {
             true => Library::Peft,
             false => Library::Undertone,
         };

@@ -16,7 +16,7 @@ use std::path::Path;
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Steps {
     taken: u64,
-    of_optimiser: u64,
+    of_optimizer: u64,
     averaged: u64,
 }
 
@@ -31,7 +31,7 @@ pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey, ranks: &Ran
     let (tensors, own) = checked.unzip();
     let steps = shared(ranks, || own.ok_or_else(|| collective::Error::out_of_step().into()))?;
     let reader = Reader { path, ranks, tensors };
-    learner.optimiser.restore(steps.of_optimiser);
+    learner.optimizer.restore(steps.of_optimizer);
     let device = learner.model.device().clone();
     let mut averages = Vec::new();
     for id in learner.trainable() {
@@ -90,8 +90,8 @@ fn check<'f>(path: &Path, file: &'f [u8], key: &CheckpointKey) -> Result<(SafeTe
             .parse::<u64>()
             .map_err(|_| Error::folder(path, format!("is damaged: no {key}; start a new run")))
     };
-    let (taken, of_optimiser) = (number("steps")?, number("optimiser_steps")?);
-    Ok((tensors, Steps { taken, of_optimiser, averaged: number("averaged_steps")? }))
+    let (taken, of_optimizer) = (number("steps")?, number("optimizer_steps")?);
+    Ok((tensors, Steps { taken, of_optimizer, averaged: number("averaged_steps")? }))
 }
 
 /// Distributes the tensors of a file, which rank 0 holds.

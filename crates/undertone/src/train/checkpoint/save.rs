@@ -83,7 +83,7 @@ fn tensors(learner: &Learner) -> Vec<Tensor> {
             tensors.push(Tensor { name, shape, source });
         };
         add("weights", Source::Weights(id));
-        if learner.optimiser.steps() > 0 {
+        if learner.optimizer.steps() > 0 {
             add("first", Source::Shared(id, Kept::FirstMoment));
             add("second", Source::Shared(id, Kept::SecondMoment));
         }
@@ -115,7 +115,7 @@ fn header(tensors: &[Tensor], learner: &Learner, steps: u64) -> Vec<u8> {
     let averaged = learner.average.as_ref().map_or(0, |average| average.count());
     let metadata = json!({
         "steps": steps.to_string(),
-        "optimiser_steps": learner.optimiser.steps().to_string(),
+        "optimizer_steps": learner.optimizer.steps().to_string(),
         "averaged_steps": averaged.to_string(),
         CODE: String::from_utf8_lossy(&BLANK),
     });

@@ -1,6 +1,6 @@
 //! Importance of every coordinate (the *element* form).
 
-use super::numbers::{Normaliser, distance, for_each_sensitivity};
+use super::numbers::{Normalizer, distance, for_each_sensitivity};
 use super::{Averages, ImportanceSettings, Stds, next};
 use crate::gradient::{JUST_ABOVE, Weights};
 use crate::model::{ParameterId, Parameters};
@@ -160,7 +160,7 @@ impl Elements {
     }
 
     /// The normalizer of equations 6 and 7, and the sample of importance from which it is computed.
-    fn normaliser(&mut self) -> (Normaliser, Vec<f32>) {
+    fn normalizer(&mut self) -> (Normalizer, Vec<f32>) {
         let stride = self.stride;
         let (mut total, mut sum, mut sample) = (0, 0.0, Vec::new());
         for Tensor { averages, statistics, .. } in self.of.iter_mut().flatten() {
@@ -171,12 +171,12 @@ impl Elements {
         }
         let mean = (sum / total.max(1) as f64) as f32;
         let unit = distance(&mut sample, self.settings.quantiles);
-        (Normaliser::new(&self.settings, mean, unit, self.settings.range), sample)
+        (Normalizer::new(&self.settings, mean, unit, self.settings.range), sample)
     }
 
     /// The weights, stored for each coordinate.
     pub fn weights(&mut self) -> Vec<Option<Weights>> {
-        let (normaliser, _) = self.normaliser();
+        let (normalizer, _) = self.normalizer();
         let (mut total, mut whole) = (0, 0.0);
         let mut found = Vec::with_capacity(self.of.len());
         for tensor in &mut self.of {
@@ -200,7 +200,7 @@ impl Elements {
                         #[inline(always)]
                         || {
                             for (out, (s, u)) in out.iter_mut().zip(s.iter().zip(u)) {
-                                *out = normaliser.weight(s * u);
+                                *out = normalizer.weight(s * u);
                             }
                             (f64::from(sum(out)), max(out))
                         },
@@ -224,17 +224,17 @@ impl Elements {
     /// sample for quantiles; if the sample does not include all coordinates, the mean is 1 to
     /// within about a thousandth.
     pub fn noise_weights(&mut self) -> ElementNoise {
-        let (normaliser, sample) = self.normaliser();
-        let mean = sample.iter().map(|&i| f64::from(normaliser.weight(i))).sum::<f64>()
+        let (normalizer, sample) = self.normalizer();
+        let mean = sample.iter().map(|&i| f64::from(normalizer.weight(i))).sum::<f64>()
             / sample.len().max(1) as f64;
         let of = self.of.iter().map(|tensor| {
             let tensor = tensor.as_ref()?;
             let statistics = tensor.statistics.as_ref()?;
-            let largest = normaliser.largest(statistics.largest, !statistics.sum.is_finite());
+            let largest = normalizer.largest(statistics.largest, !statistics.sum.is_finite());
             Some((tensor.averages.clone(), largest))
         });
         let scale = if mean > 0.0 { 1.0 / mean as f32 } else { 1.0 };
-        ElementNoise { normaliser, scale, of: of.collect() }
+        ElementNoise { normalizer, scale, of: of.collect() }
     }
 
     /// Calls `take` with mutable access to the averages of each parameter.
@@ -249,7 +249,7 @@ impl Elements {
 /// Noise weights computed on demand from the moving averages.
 #[derive(Debug)]
 pub(in crate::method::central) struct ElementNoise {
-    normaliser: Normaliser,
+    normalizer: Normalizer,
     /// Factor that scales the mean weight over all parameters to 1.
     scale: f32,
     /// The averages and the largest weight before scaling, by parameter.
@@ -271,14 +271,14 @@ impl NoiseWeights for ElementNoise {
     ) {
         let Some((averages, _)) = &self.of[parameter.index()] else { return out.fill(factor) };
         let Averages { sensitivity, uncertainty } = &**averages;
-        let (scale, normaliser) = (self.scale, self.normaliser);
+        let (scale, normalizer) = (self.scale, self.normalizer);
         widest(
             #[inline(always)]
             || {
                 let factor = factor * JUST_ABOVE;
                 let averages = sensitivity[start..].iter().zip(&uncertainty[start..]);
                 for (out, (s, u)) in out.iter_mut().zip(averages) {
-                    *out = factor * inverse_root(scale * normaliser.weight(s * u));
+                    *out = factor * inverse_root(scale * normalizer.weight(s * u));
                 }
             },
         );

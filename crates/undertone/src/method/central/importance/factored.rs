@@ -1,6 +1,6 @@
 //! Importance of rows and columns (the *factored* form).
 
-use super::numbers::normalised;
+use super::numbers::normalized;
 use super::{Averages, ImportanceSettings};
 use crate::gradient::Weights;
 use crate::model::{ParameterId, Parameters};
@@ -54,16 +54,16 @@ impl Factored {
         let importance =
             |tensor: &Tensor| mean(&tensor.rows.sensitivity) * mean(&tensor.rows.uncertainty);
         let of_tensors: Vec<f32> = self.of.iter().flatten().map(importance).collect();
-        let of_tensors = normalised(&self.settings, &of_tensors, range);
+        let of_tensors = normalized(&self.settings, &of_tensors, range);
         let total: f64 = sizes().sum();
         let whole: f64 = sizes().zip(&of_tensors).map(|(size, w)| size * f64::from(*w)).sum();
         let scale = (total / whole.max(f64::MIN_POSITIVE)) as f32;
         let mut of_tensors = of_tensors.into_iter();
         let mut weights = |tensor: &Tensor| {
             let of_tensor = scale * of_tensors.next().unwrap_or(1.0);
-            let mut rows = normalised(&self.settings, &tensor.rows.importance(), range);
+            let mut rows = normalized(&self.settings, &tensor.rows.importance(), range);
             rows.iter_mut().for_each(|w| *w *= of_tensor);
-            let columns = normalised(&self.settings, &tensor.columns.importance(), range);
+            let columns = normalized(&self.settings, &tensor.columns.importance(), range);
             Weights::Factored { rows, columns }
         };
         self.of.iter().map(|tensor| tensor.as_ref().map(&mut weights)).collect()

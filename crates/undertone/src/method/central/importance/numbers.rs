@@ -42,14 +42,14 @@ pub(super) fn distance(numbers: &mut [f32], quantiles: (f64, f64)) -> f32 {
 
 /// Equations 6 and 7, clamped: maps importance to a weight, before rescaling to mean 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Normaliser {
+pub(super) struct Normalizer {
     mean: f32,
     /// (1−α)/(q₁ − q₂).
     gain: f32,
     range: (f32, f32),
 }
 
-impl Normaliser {
+impl Normalizer {
     /// Creates a normalizer for importance with this mean and this distance `unit` between its
     /// quantiles.
     pub fn new(settings: &ImportanceSettings, mean: f32, unit: f32, range: (f32, f32)) -> Self {
@@ -74,7 +74,7 @@ impl Normaliser {
 }
 
 /// Equations 6 and 7 for a small set of numbers, clamped and rescaled to mean 1.
-pub(super) fn normalised(
+pub(super) fn normalized(
     settings: &ImportanceSettings,
     importance: &[f32],
     range: (f32, f32),
@@ -82,8 +82,8 @@ pub(super) fn normalised(
     let count = importance.len().max(1) as f32;
     let mean = importance.iter().sum::<f32>() / count;
     let unit = distance(&mut importance.to_vec(), settings.quantiles);
-    let normaliser = Normaliser::new(settings, mean, unit, range);
-    let mut weights: Vec<f32> = importance.iter().map(|&i| normaliser.weight(i)).collect();
+    let normalizer = Normalizer::new(settings, mean, unit, range);
+    let mut weights: Vec<f32> = importance.iter().map(|&i| normalizer.weight(i)).collect();
     let mean = weights.iter().sum::<f32>() / count;
     weights.iter_mut().for_each(|w| *w /= mean);
     weights

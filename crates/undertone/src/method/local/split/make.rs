@@ -6,7 +6,7 @@ use crate::data::{Dataset, Tally};
 use crate::error::{Error, Result};
 use crate::method::{Prepared, TrainingEvent};
 use crate::model::folder::{Reading, save, save_tensors};
-use crate::model::sanitised::{SanitiserConfig, save_sanitiser};
+use crate::model::sanitized::{SanitizerConfig, save_sanitizer};
 use crate::model::{Model, ParameterId};
 use crate::noise::Secret;
 use crate::plan::{Method, Plan};
@@ -18,7 +18,7 @@ use undertone_run::{AttentionSource, LearnerKind, ModeName, Releases, Tuning, wr
 #[derive(Debug)]
 pub struct Split {
     pub model: Model,
-    pub config: SanitiserConfig,
+    pub config: SanitizerConfig,
     /// Releases of an embedding: their number and noise.
     pub releases: Releases,
     /// ε of the labels' randomized response; `None` if labels are public.
@@ -94,7 +94,7 @@ impl Split {
     /// Saves the whole model, from which the provider starts.
     pub fn save_whole(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        save_sanitiser(&self.model, &self.config, folder)?;
+        save_sanitizer(&self.model, &self.config, folder)?;
         Reading::up_to(self.max_tokens).save(folder)?;
         Ok(save(&self.model, folder, Some(&self.origin))?)
     }
@@ -115,7 +115,7 @@ impl Split {
         // If the final normalization was below the noise, it is already in the list.
         kept.sort_by_key(|id| id.index());
         kept.dedup();
-        let of_base = |name: &str| !name.starts_with("sanitiser.");
+        let of_base = |name: &str| !name.starts_with("sanitizer.");
         let below = kept.into_iter().map(|id| model.parameters.get(id));
         let below = below.filter(|parameter| of_base(&parameter.name));
         let weights = folder.join("model.safetensors");

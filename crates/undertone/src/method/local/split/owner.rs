@@ -1,12 +1,12 @@
 //! The owner's half: computes releases from texts.
 
 use super::super::EmbeddingNoise;
-use crate::data::{Batch, Example, Tokeniser};
+use crate::data::{Batch, Example, Tokenizer};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::model::folder::{LoadOptions, load};
-use crate::model::layer::sanitiser::{Bounding, Perturb};
-use crate::model::sanitised::{SanitiserConfig, read_config};
+use crate::model::layer::sanitizer::{Bounding, Perturb};
+use crate::model::sanitized::{SanitizerConfig, read_config};
 use crate::noise::Secret;
 use crate::tensor::{Device, Host};
 use std::path::Path;
@@ -19,7 +19,7 @@ use undertone_run::ReleaseKind;
 #[derive(Debug)]
 pub struct OwnerHalf {
     model: Model,
-    config: SanitiserConfig,
+    config: SanitizerConfig,
     rows: usize,
 }
 
@@ -57,20 +57,20 @@ impl OwnerHalf {
     }
 
     /// The sanitizer's configuration.
-    pub fn config(&self) -> &SanitiserConfig {
+    pub fn config(&self) -> &SanitizerConfig {
         &self.config
     }
 
     /// Number of values in a release.
     pub fn width(&self) -> usize {
         let hidden = self.model.network.head.width();
-        let columns = self.model.network.sanitiser.as_ref().map_or(0, |layer| layer.width(hidden));
+        let columns = self.model.network.sanitizer.as_ref().map_or(0, |layer| layer.width(hidden));
         self.rows * columns
     }
 
     /// The tokenizer of the folder, which truncates texts at `max_tokens`.
-    pub fn tokeniser(&self, folder: &Path, max_tokens: usize) -> Result<Tokeniser> {
-        Ok(self.model.tokeniser(folder, max_tokens)?)
+    pub fn tokenizer(&self, folder: &Path, max_tokens: usize) -> Result<Tokenizer> {
+        Ok(self.model.tokenizer(folder, max_tokens)?)
     }
 
     /// The placeholder for a text that cannot be tokenized: token 0, which every model has.
@@ -113,7 +113,7 @@ impl OwnerHalf {
         let norm = f64::from(self.config.norm);
         let stds: Vec<f64> = noise_multipliers.iter().map(|noise| noise * norm).collect();
         let epochs = if kind == ReleaseKind::Once { 1 } else { stds.len() };
-        let Some(layer) = &self.model.network.sanitiser else {
+        let Some(layer) = &self.model.network.sanitizer else {
             return Err(Error::plan("the model has no sanitizer"));
         };
         let of_example = |(example, secret): (&Example, &Secret)| -> Result<Vec<Vec<f32>>> {

@@ -1,6 +1,6 @@
 //! The provider's half: learning and predicting from releases. All of it is post-processing.
 
-use super::super::RandomisedLabels;
+use super::super::RandomizedLabels;
 use super::super::calibration::calibration;
 use super::super::discriminant::discriminant;
 use super::super::moments::{Known, Moments};
@@ -9,8 +9,8 @@ use crate::data::{Batch, Example, ShuffledEpochs, Target};
 use crate::error::{Error, Result};
 use crate::evaluate::{Limits, Meter, Metrics, predict};
 use crate::model::folder::{LoadOptions, Reading, load, save};
-use crate::model::layer::sanitiser;
-use crate::model::sanitised::{SanitiserConfig, read_config, save_sanitiser, set};
+use crate::model::layer::sanitizer;
+use crate::model::sanitized::{SanitizerConfig, read_config, save_sanitizer, set};
 use crate::model::{ForwardOptions, Model, Weighting};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
@@ -32,9 +32,9 @@ pub struct Received {
 #[derive(Debug)]
 pub struct ProviderHalf {
     model: Model,
-    config: SanitiserConfig,
+    config: SanitizerConfig,
     releases: Releases,
-    labels: Option<RandomisedLabels>,
+    labels: Option<RandomizedLabels>,
     rows: usize,
     columns: usize,
 }
@@ -56,11 +56,11 @@ impl ProviderHalf {
         };
         model.to_device(device)?;
         let hidden = model.network.head.width();
-        let columns = model.network.sanitiser.as_ref().map_or(0, |layer| layer.width(hidden));
+        let columns = model.network.sanitizer.as_ref().map_or(0, |layer| layer.width(hidden));
         let classes = model.network.head.out.outputs as u32;
         // The owners have the key; the provider only needs the probabilities.
         let unused = Secret::from_seed(0);
-        let labels = label_epsilon.map(|epsilon| RandomisedLabels::new(&unused, epsilon, classes));
+        let labels = label_epsilon.map(|epsilon| RandomizedLabels::new(&unused, epsilon, classes));
         Ok(Self { model, config, releases, labels, rows, columns })
     }
 
@@ -77,7 +77,7 @@ impl ProviderHalf {
         let direction = |j: usize| self.config.direction.as_ref().map_or(1.0, |d| f64::from(d[j]));
         Known {
             variances: (0..self.columns).map(|j| (std * direction(j)).powi(2)).collect(),
-            labels: self.labels.as_ref().map(RandomisedLabels::flipped),
+            labels: self.labels.as_ref().map(RandomizedLabels::flipped),
         }
     }
 
@@ -119,8 +119,8 @@ impl ProviderHalf {
     ) -> Result<(Self, u64)> {
         self.make_trainable(plan)?;
         let secret = Secret::from_system().map_err(Error::NoRandomness)?;
-        let labels = self.labels.as_ref().map(RandomisedLabels::flipped);
-        let mut learner = Learner::new(self.model.clone(), plan.optimiser(), None);
+        let labels = self.labels.as_ref().map(RandomizedLabels::flipped);
+        let mut learner = Learner::new(self.model.clone(), plan.optimizer(), None);
         let training = &plan.training;
         let mut count = 0;
         for epoch in 0..training.epochs as usize {
@@ -147,7 +147,7 @@ impl ProviderHalf {
                     let (packed, rows) = self.packed(piece, &numbers, &classes);
                     let options = ForwardOptions {
                         dropout_seed: None,
-                        noise: Some(&sanitiser::Received),
+                        noise: Some(&sanitizer::Received),
                         labels,
                     };
                     let model = &learner.model;
@@ -176,7 +176,7 @@ impl ProviderHalf {
         classes: &[u32],
         epoch: usize,
     ) -> Result<()> {
-        let layer = model.network.sanitiser.as_ref().and_then(|layer| layer.calibration.clone());
+        let layer = model.network.sanitizer.as_ref().and_then(|layer| layer.calibration.clone());
         let Some(layer) = layer else { return Ok(()) };
         let all = Received { numbers: numbers.to_vec(), labels: classes.to_vec() };
         let moments = self.moments(&mut std::iter::once(Ok(all)))?;
@@ -234,7 +234,7 @@ impl ProviderHalf {
             return Err(Error::NotFinite(name.to_owned()));
         }
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        save_sanitiser(&self.model, &self.config, folder)?;
+        save_sanitizer(&self.model, &self.config, folder)?;
         if let Some(reading) = Reading::of(origin)? {
             reading.save(folder)?;
         }

@@ -3,19 +3,19 @@
 use super::{batch, config, model};
 use crate::common::devices;
 use undertone::model::architecture::{Architecture, Dimensions};
-use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
-use undertone::model::sanitised::{load_sanitiser, save_sanitiser, set};
+use undertone::model::layer::sanitizer::{NoiseLayer, Rows};
+use undertone::model::sanitized::{load_sanitizer, save_sanitizer, set};
 use undertone::model::{Model, ParameterId, TaskHead};
 
 #[test]
-fn models_with_a_sanitiser_come_back_from_their_folder() {
+fn models_with_a_sanitizer_come_back_from_their_folder() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(NoiseLayer::Output, Rows::Mean, &[7, 4]);
     config.direction = Some(vec![1.0, 0.5, 2.0, 1.0]);
     for decoded in [true, false] {
         config.decoded = decoded;
         let first = model(Architecture::Bert, &config);
-        save_sanitiser(&first, &config, folder.path()).unwrap();
+        save_sanitizer(&first, &config, folder.path()).unwrap();
         let dimensions = Dimensions {
             layers: 3,
             hidden: 16,
@@ -33,7 +33,7 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
         base.iter().for_each(|&id| {
             set(&mut second, id, first.parameters.value(id).to_vec().unwrap()).unwrap()
         });
-        assert_eq!(load_sanitiser(&mut second, folder.path()).unwrap(), Some(config.clone()));
+        assert_eq!(load_sanitizer(&mut second, folder.path()).unwrap(), Some(config.clone()));
         let batch = batch(&[5, 3]);
         let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
         assert_eq!(logits(&first), logits(&second));
@@ -44,9 +44,9 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
             }
         }
     }
-    std::fs::write(folder.path().join("sanitiser.json"), "{}").unwrap();
+    std::fs::write(folder.path().join("sanitizer.json"), "{}").unwrap();
     let mut plain = model(Architecture::Bert, &config);
     assert!(
-        load_sanitiser(&mut plain, folder.path()).unwrap_err().to_string().contains("sanitiser")
+        load_sanitizer(&mut plain, folder.path()).unwrap_err().to_string().contains("sanitizer")
     );
 }

@@ -4,15 +4,15 @@ use super::{KINDS, config, model};
 use undertone::explain::contribution::{positional, shares, token_contributions};
 use undertone::model::architecture::Architecture;
 use undertone::model::layer::head::Pick;
-use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
-use undertone::model::sanitised::set;
+use undertone::model::layer::sanitizer::{NoiseLayer, Rows};
+use undertone::model::sanitized::set;
 
 #[test]
 fn contributions_multiply_and_sum_to_one() {
     // Two layers by hand: |W1| = [[1, 3], [1, 1]] and |W2| = [[2, 6]] as [outputs, inputs].
     let config = config(NoiseLayer::Output, Rows::First, &[2, 1]);
     let mut by_hand = model(Architecture::Bert, &config);
-    let layer = by_hand.network.sanitiser.clone().unwrap();
+    let layer = by_hand.network.sanitizer.clone().unwrap();
     let mut first = vec![0.0; 2 * 16];
     (first[0], first[1], first[16], first[17]) = (1.0, -3.0, -1.0, 1.0);
     set(&mut by_hand, layer.encoder[0].weight, first).unwrap();

@@ -1,6 +1,6 @@
 //! Which hidden states of a sequence are released.
 
-use super::Sanitiser;
+use super::Sanitizer;
 use crate::pass::Pass;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,7 @@ pub(super) fn unpadded(pass: &Pass) -> Vec<usize> {
     std::iter::once(0).chain(ends).collect()
 }
 
-impl Sanitiser {
+impl Sanitizer {
     /// First released row of each sequence, followed by the total number of released rows, given
     /// the starts of its tokens without padding.
     pub fn starts(&self, starts: &[usize]) -> Vec<usize> {

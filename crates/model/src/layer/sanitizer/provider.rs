@@ -2,7 +2,7 @@
 
 use super::rows::of_sequences;
 use super::stack::{Stack, stack_backward, stack_forward};
-use super::{Perturb, Sanitiser};
+use super::{Perturb, Sanitizer};
 use crate::factor::Receiver;
 use crate::layer::linear;
 use crate::pass::Pass;
@@ -16,7 +16,7 @@ pub struct SavedAbove {
     decoder: Stack,
 }
 
-impl Sanitiser {
+impl Sanitizer {
     /// The perturbed embeddings that the provider receives: adds the noise, if any, and multiplies
     /// by √Ψ.
     pub fn released(&self, bounded: Host, starts: &[usize], noise: Option<&dyn Perturb>) -> Host {

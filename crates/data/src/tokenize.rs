@@ -25,9 +25,9 @@ const WHOLE_BYTES: usize = 1 << 16;
 /// A Hugging Face tokenizer with a maximum number of tokens per sequence. Cheap to clone.
 ///
 /// The truncation and padding configured in the tokenizer's file are ignored: each method documents
-/// how it truncates to [`max_tokens`](Tokeniser::max_tokens), and nothing is padded.
+/// how it truncates to [`max_tokens`](Tokenizer::max_tokens), and nothing is padded.
 #[derive(Clone)]
-pub struct Tokeniser {
+pub struct Tokenizer {
     tokenizer: Arc<Tokenizer>,
     file: PathBuf,
     max_tokens: usize,
@@ -39,22 +39,22 @@ pub struct Tokeniser {
     embedded: Option<usize>,
 }
 
-impl std::fmt::Debug for Tokeniser {
+impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokeniser")
+        f.debug_struct("Tokenizer")
             .field("file", &self.file)
             .field("max_tokens", &self.max_tokens)
             .finish()
     }
 }
 
-impl Tokeniser {
+impl Tokenizer {
     /// Loads a `tokenizer.json`, or the one in a model's folder.
     ///
     /// The end-of-text and mask tokens are those specified by `tokenizer_config.json` or
     /// `special_tokens_map.json` next to it, or otherwise the common ones that are in the
     /// vocabulary.
-    pub fn load(path: &Path) -> Result<Tokeniser> {
+    pub fn load(path: &Path) -> Result<Tokenizer> {
         let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
         let bytes = undertone_settings::read_bytes(&file, MOST_OF_TOKENIZER)
             .map_err(|e| Error::io(&file, &e))?;
@@ -76,7 +76,7 @@ impl Tokeniser {
         };
         let (eos, mask) =
             (role("eos_token", &special::ENDS)?, role("mask_token", &special::MASKS)?);
-        Ok(Tokeniser {
+        Ok(Tokenizer {
             tokenizer: Arc::new(tokenizer),
             max_tokens: MAX_TOKENS,
             single,
@@ -94,7 +94,7 @@ impl Tokeniser {
     }
 
     /// Sets the maximum number of tokens per sequence, including special tokens.
-    pub fn with_max_tokens(mut self, max_tokens: usize) -> Result<Tokeniser> {
+    pub fn with_max_tokens(mut self, max_tokens: usize) -> Result<Tokenizer> {
         let least = self.single.len().max(self.pair.len()) + 2;
         if max_tokens < least {
             let rule = format!("at least {least}, to leave room next to the special tokens");
@@ -105,14 +105,14 @@ impl Tokeniser {
     }
 
     /// Sets the end-of-text token, if the tokenizer's files specify a different one or none.
-    pub fn with_eos(self, eos: u32) -> Tokeniser {
-        Tokeniser { eos: Some(eos), ..self }
+    pub fn with_eos(self, eos: u32) -> Tokenizer {
+        Tokenizer { eos: Some(eos), ..self }
     }
 
     /// Sets the number of tokens for which the model has embeddings, which may be smaller than the
     /// tokenizer's vocabulary.
-    pub fn with_embedded(self, tokens: usize) -> Tokeniser {
-        Tokeniser { embedded: Some(tokens), ..self }
+    pub fn with_embedded(self, tokens: usize) -> Tokenizer {
+        Tokenizer { embedded: Some(tokens), ..self }
     }
 
     /// Number of tokens that both the tokenizer and the model have.

@@ -8,8 +8,8 @@ mod owner;
 
 use undertone::data::{Batch, Example, Target};
 use undertone::model::architecture::{Architecture, Dimensions};
-use undertone::model::layer::sanitiser::{Bounding, NoiseLayer, Rows};
-use undertone::model::sanitised::{SanitiserConfig, attach, set};
+use undertone::model::layer::sanitizer::{Bounding, NoiseLayer, Rows};
+use undertone::model::sanitized::{SanitizerConfig, attach, set};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, TaskHead};
 
@@ -26,13 +26,13 @@ const KINDS: [Architecture; 10] = [
     Architecture::Deberta,
 ];
 
-fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitiserConfig {
-    SanitiserConfig {
+fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitizerConfig {
+    SanitizerConfig {
         noise_layer,
         rows,
         dims: dims.to_vec(),
         activation: None,
-        centred: true,
+        centered: true,
         decoded: true,
         squash: None,
         bounding: Bounding::Clip,
@@ -48,7 +48,7 @@ fn numbers(count: usize, scale: f32) -> Vec<f32> {
     (0..count).map(|i| scale * (((i * 2_654_435_761) % 1_000) as f32 / 500.0 - 1.0)).collect()
 }
 
-fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
+fn model(architecture: Architecture, config: &SanitizerConfig) -> Model {
     let dimensions = Dimensions {
         layers: 3,
         hidden: 16,
@@ -74,7 +74,7 @@ fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
     let own: Vec<(ParameterId, usize)> = model
         .parameters
         .iter()
-        .filter(|(_, p)| p.name.starts_with("sanitiser."))
+        .filter(|(_, p)| p.name.starts_with("sanitizer."))
         .map(|(id, p)| (id, p.len()))
         .collect();
     for (id, count) in own {

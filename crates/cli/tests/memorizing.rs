@@ -66,7 +66,7 @@ fn prepare(folder: &Path) -> PathBuf {
 path = {:?}
 tuning = "full"
 [data]
-task = "language-modelling"
+task = "language-modeling"
 train = {:?}
 validation = {:?}
 text = "text"
@@ -77,7 +77,7 @@ method = "none"
 epochs = 80
 batch = 8
 learning_rate = 1e-3
-optimiser = "adamw"
+optimizer = "adamw"
 learning_rate_schedule = "constant"
 warmup = 0.0
 "#,

@@ -1,20 +1,20 @@
-//! The sanitizer's files, `sanitiser.json` and `sanitiser.safetensors`.
+//! The sanitizer's files, `sanitizer.json` and `sanitizer.safetensors`.
 
-use super::attach::{SanitiserConfig, attach, set};
+use super::attach::{SanitizerConfig, attach, set};
 use crate::folder::{Weights, save_tensors};
 use crate::{Error, Model, Result};
 use std::path::Path;
 
 /// Saves a model's sanitizer into a folder, next to its weights or adapter.
-pub fn save_sanitiser(model: &Model, config: &SanitiserConfig, folder: &Path) -> Result<()> {
-    let own = model.parameters.iter().map(|(_, p)| p).filter(|p| p.name.starts_with("sanitiser."));
-    save_tensors(&folder.join("sanitiser.safetensors"), own.map(|p| (p.name.clone(), p)))?;
-    Ok(undertone_settings::write_json(&folder.join("sanitiser.json"), config)?)
+pub fn save_sanitizer(model: &Model, config: &SanitizerConfig, folder: &Path) -> Result<()> {
+    let own = model.parameters.iter().map(|(_, p)| p).filter(|p| p.name.starts_with("sanitizer."));
+    save_tensors(&folder.join("sanitizer.safetensors"), own.map(|p| (p.name.clone(), p)))?;
+    Ok(undertone_settings::write_json(&folder.join("sanitizer.json"), config)?)
 }
 
 /// Reads the configuration of a folder's sanitizer, if there is one.
-pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
-    let path = folder.join("sanitiser.json");
+pub fn read_config(folder: &Path) -> Result<Option<SanitizerConfig>> {
+    let path = folder.join("sanitizer.json");
     let text = match undertone_settings::read_settings(&path) {
         Ok(text) => text,
         Err(e)
@@ -28,7 +28,7 @@ pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
         Err(source) => return Err(Error::Io { path, source }),
     };
     let wrong = |problem: String| Error::Config { path: path.clone(), problem };
-    let config: SanitiserConfig = serde_json::from_str(&text)
+    let config: SanitizerConfig = serde_json::from_str(&text)
         .map_err(|e| wrong(format!("is not a sanitizer configuration: {e}")))?;
     let above_zero = |x: &f32| x.is_finite() && *x > 0.0;
     let sizes = std::iter::once(&config.norm)
@@ -44,11 +44,11 @@ pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
 }
 
 /// Attaches a folder's sanitizer to a model, if there is one.
-pub fn load_sanitiser(model: &mut Model, folder: &Path) -> Result<Option<SanitiserConfig>> {
+pub fn load_sanitizer(model: &mut Model, folder: &Path) -> Result<Option<SanitizerConfig>> {
     let Some(config) = read_config(folder)? else { return Ok(None) };
     attach(model, &config)?;
-    let weights = Weights::open_file(&folder.join("sanitiser.safetensors"))?;
-    let own = model.parameters.iter().filter(|(_, p)| p.name.starts_with("sanitiser."));
+    let weights = Weights::open_file(&folder.join("sanitizer.safetensors"))?;
+    let own = model.parameters.iter().filter(|(_, p)| p.name.starts_with("sanitizer."));
     let own: Vec<_> = own.map(|(id, p)| (id, p.name.clone(), p.shape.clone())).collect();
     for (id, name, shape) in own {
         let found = weights.shape(&name).unwrap_or_default();

@@ -6,8 +6,8 @@ use crate::reference::{Wide, activation};
 use proptest::prelude::*;
 use undertone::data::Batch;
 use undertone::model::architecture::Architecture;
-use undertone::model::layer::sanitiser::{Bounding, NoiseLayer, Rows};
-use undertone::model::sanitised::{SanitiserConfig, set};
+use undertone::model::layer::sanitizer::{Bounding, NoiseLayer, Rows};
+use undertone::model::sanitized::{SanitizerConfig, set};
 use undertone::model::{Model, ParameterId};
 use undertone::run::EncoderActivation;
 use undertone::tensor::Activation;
@@ -23,15 +23,15 @@ fn an_autoencoder_with_an_activation_is_not_linear() {
         (Some(EncoderActivation::Tanh), false),
         (Some(EncoderActivation::Gelu), false),
     ] {
-        let config = SanitiserConfig {
+        let config = SanitizerConfig {
             activation,
-            centred: false,
+            centered: false,
             // Not bounded: what the encoder itself makes of the rows.
             bounding: Bounding::Box,
             ..config(NoiseLayer::After(0), Rows::First, &[5])
         };
         let mut model = model(Architecture::Bert, &config);
-        let layer = model.network.sanitiser.clone().unwrap();
+        let layer = model.network.sanitizer.clone().unwrap();
         set(&mut model, layer.encoder[0].bias.unwrap(), vec![0.0; 5]).unwrap();
         let once = model.bounded_rows(&batch).unwrap().0.dense().to_vec();
         let norm = model.network.embeddings.norm.clone().unwrap();
@@ -50,9 +50,9 @@ fn an_autoencoder_with_an_activation_is_not_linear() {
 #[test]
 fn rows_of_padding_count_towards_the_norm_as_published() {
     let rows = |architecture: Architecture, rows: Rows, after: usize, lengths: &[usize]| {
-        let config = SanitiserConfig {
-            bounding: Bounding::Normalise,
-            centred: false,
+        let config = SanitizerConfig {
+            bounding: Bounding::Normalize,
+            centered: false,
             ..config(NoiseLayer::After(after), rows, &[])
         };
         let model = model(architecture, &config);
@@ -91,18 +91,18 @@ fn rows_of_padding_count_towards_the_norm_as_published() {
 }
 
 /// DP-Forward's code has the noise on the pooler's output: with a norm that bounds nothing, a model
-/// says there what it says without a sanitiser, and what is released is tanh of a dense layer.
+/// says there what it says without a sanitizer, and what is released is tanh of a dense layer.
 #[test]
 fn the_pooler_can_be_below_the_noise() {
-    let wide = SanitiserConfig {
-        centred: false,
+    let wide = SanitizerConfig {
+        centered: false,
         norm: 1e6,
         ..config(NoiseLayer::Pooler, Rows::First, &[])
     };
     let model = model(Architecture::Bert, &wide);
     let batch = batch(&[5, 3]);
     let mut plain = model.clone();
-    let layer = plain.network.sanitiser.take().unwrap();
+    let layer = plain.network.sanitizer.take().unwrap();
     plain.network.head.dense = layer.pooler.clone();
     let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
     for (x, y) in logits(&model).iter().zip(logits(&plain)) {
@@ -112,16 +112,16 @@ fn the_pooler_can_be_below_the_noise() {
     assert_eq!((rows.rows(), rows.columns()), (2, 16));
     assert!(rows.dense().iter().all(|x| x.abs() <= 1.0));
     let dense = layer.pooler.unwrap().0;
-    assert!(model.network.sanitiser.unwrap().parameters_below().contains(&dense.weight));
+    assert!(model.network.sanitizer.unwrap().parameters_below().contains(&dense.weight));
 }
 
 #[test]
 fn padding_changes_nothing_and_lengths_do_not_show() {
     let short = config(NoiseLayer::After(1), Rows::Tokens(Some(8)), &[6]);
-    let long = SanitiserConfig { rows: Rows::Tokens(Some(20)), ..short.clone() };
-    let open = SanitiserConfig { rows: Rows::Tokens(None), ..short.clone() };
+    let long = SanitizerConfig { rows: Rows::Tokens(Some(20)), ..short.clone() };
+    let open = SanitizerConfig { rows: Rows::Tokens(None), ..short.clone() };
     let batch = batch(&[5, 3, 8]);
-    let rows = |config: &SanitiserConfig| {
+    let rows = |config: &SanitizerConfig| {
         let (rows, starts) = model(Architecture::Bert, config).bounded_rows(&batch).unwrap();
         let of = |i: usize| {
             (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect::<Vec<f32>>()
@@ -145,15 +145,15 @@ fn padding_changes_nothing_and_lengths_do_not_show() {
 /// The owner's half by its definition, in double precision: of the mean h of the hidden states,
 /// z = E₂ gelu(E₁ (h − c) + b₁) + b₂, divided by the direction of the noise and shortened to norm
 /// C.
-fn bounded_by_definition(model: &Model, config: &SanitiserConfig, batch: &Batch) -> Vec<f64> {
-    let layer = model.network.sanitiser.as_ref().unwrap();
+fn bounded_by_definition(model: &Model, config: &SanitizerConfig, batch: &Batch) -> Vec<f64> {
+    let layer = model.network.sanitizer.as_ref().unwrap();
     let wide = |id: ParameterId| Wide::of(model.parameters.value(id));
     let hidden = Wide::of(model.hidden_states(batch).unwrap().last().unwrap());
     let mut rows = Vec::new();
     for window in batch.starts.windows(2) {
         let mean = |j: usize| {
             let sum: f64 = (window[0]..window[1]).map(|i| hidden[(i, j)]).sum();
-            sum / (window[1] - window[0]) as f64 - wide(layer.centre.unwrap())[(0, j)]
+            sum / (window[1] - window[0]) as f64 - wide(layer.center.unwrap())[(0, j)]
         };
         let mut x: Vec<f64> = (0..hidden.columns).map(mean).collect();
         for (i, linear) in layer.encoder.iter().enumerate() {
@@ -181,7 +181,7 @@ fn the_owners_half_is_what_its_definition_says() {
     let batch = batch(&[5, 3, 9, 1]);
     for norm in [0.7, 1e3] {
         for architecture in KINDS {
-            let config = SanitiserConfig {
+            let config = SanitizerConfig {
                 norm,
                 direction: Some(vec![1.0, 0.5, 2.0, 1.0]),
                 ..config(NoiseLayer::Output, Rows::Mean, &[7, 4])
@@ -216,21 +216,21 @@ proptest! {
             0.01_f32..50.0,
             prop::sample::select(vec![1e-42_f32, 1e-30, 1e-10, 1e10, 1e29, 3e38]),
         ],
-        normalise in any::<bool>(),
+        normalize in any::<bool>(),
         squash in any::<bool>(),
         rows in prop::sample::select(vec![
             Rows::Tokens(None), Rows::Tokens(Some(6)), Rows::First, Rows::Last, Rows::Mean
         ]),
     ) {
-        let config = SanitiserConfig {
+        let config = SanitizerConfig {
             norm,
-            bounding: if normalise { Bounding::Normalise } else { Bounding::Clip },
+            bounding: if normalize { Bounding::Normalize } else { Bounding::Clip },
             squash: squash.then_some(norm),
             direction: Some(vec![0.3, 1.0, 2.0]),
             ..config(NoiseLayer::After(2), rows, &[3])
         };
         let mut model = model(Architecture::Gpt2, &config);
-        let weight = model.network.sanitiser.as_ref().unwrap().encoder[0].weight;
+        let weight = model.network.sanitizer.as_ref().unwrap().encoder[0].weight;
         set(&mut model, weight, numbers(48, 1.0).iter().map(|x| x * scale).collect()).unwrap();
         let (rows, starts) = model.bounded_rows(&batch(&lengths)).unwrap();
         let of = |i: usize| -> Vec<f32> {

@@ -30,13 +30,13 @@ use undertone_tensor::Activation;
 
 /// The sanitizer layer.
 #[derive(Clone, Debug)]
-pub struct Sanitiser {
+pub struct Sanitizer {
     pub noise_layer: NoiseLayer,
     pub rows: Rows,
     /// The task head's dense layer and its activation, if noise is added after it.
     pub pooler: Option<(Linear, Activation)>,
     /// Vector first subtracted from each row, `[hidden]`.
-    pub centre: Option<ParameterId>,
+    pub center: Option<ParameterId>,
     /// Encoder from hidden states to released embeddings; empty to release hidden states.
     pub encoder: Vec<Linear>,
     /// Decoder from released embeddings to hidden states.
@@ -80,7 +80,7 @@ impl Perturb for Received {
     }
 }
 
-impl Sanitiser {
+impl Sanitizer {
     /// Width of the released embeddings, given the hidden size.
     pub fn width(&self, hidden: usize) -> usize {
         self.encoder.last().map_or(hidden, |layer| layer.outputs)
@@ -96,7 +96,7 @@ impl Sanitiser {
         let pooler = self.pooler.iter().map(|(layer, _)| layer);
         let layers = pooler.chain(&self.encoder);
         let layers = layers.flat_map(|layer| [Some(layer.weight), layer.bias]);
-        layers.chain([self.centre]).flatten().collect()
+        layers.chain([self.center]).flatten().collect()
     }
 
     /// Parameters of the provider's half.

@@ -5,10 +5,10 @@ use super::{KINDS, batch, config, model, numbers};
 use undertone::data::Batch;
 use undertone::method::local::EmbeddingNoise;
 use undertone::model::architecture::Architecture;
-use undertone::model::layer::sanitiser::{Bounding, NoiseLayer, Perturb, Rows};
-use undertone::model::sanitised::{SanitiserConfig, set};
+use undertone::model::layer::sanitizer::{Bounding, NoiseLayer, Perturb, Rows};
+use undertone::model::sanitized::{SanitizerConfig, set};
 use undertone::model::{
-    ForwardOptions, Gradients, Model, ParameterId, RandomisedResponse, Weighting,
+    ForwardOptions, Gradients, Model, ParameterId, RandomizedResponse, Weighting,
 };
 use undertone::noise::Secret;
 use undertone::run::{EncoderActivation, ReleaseKind};
@@ -33,37 +33,37 @@ impl Perturb for Smooth {
 fn gradients_are_those_of_finite_differences() {
     let batch = batch(&[5, 3, 7]);
     let noise = Smooth;
-    let flipped = RandomisedResponse { kept: 0.7, other: 0.15 };
+    let flipped = RandomizedResponse { kept: 0.7, other: 0.15 };
     let labels = [None, Some(flipped)];
     let base = config(NoiseLayer::After(1), Rows::Mean, &[8, 5]);
     let cases = [
         base.clone(),
-        SanitiserConfig { bounding: Bounding::Normalise, rows: Rows::Tokens(None), ..base.clone() },
-        SanitiserConfig {
+        SanitizerConfig { bounding: Bounding::Normalize, rows: Rows::Tokens(None), ..base.clone() },
+        SanitizerConfig {
             rows: Rows::Tokens(Some(4)),
             noise_layer: NoiseLayer::After(0),
             ..base.clone()
         },
-        SanitiserConfig {
+        SanitizerConfig {
             rows: Rows::First,
             noise_layer: NoiseLayer::Output,
             dims: vec![],
             ..base.clone()
         },
-        SanitiserConfig {
+        SanitizerConfig {
             rows: Rows::Last,
             decoded: false,
             noise_layer: NoiseLayer::Output,
             dims: vec![6],
             ..base.clone()
         },
-        SanitiserConfig {
+        SanitizerConfig {
             squash: Some(1.0),
             direction: Some(vec![0.5, 1.0, 2.0, 0.7, 1.3]),
             rows: Rows::First,
             ..base.clone()
         },
-        SanitiserConfig {
+        SanitizerConfig {
             squash: Some(0.6),
             bounding: Bounding::Box,
             calibrated: true,
@@ -72,31 +72,31 @@ fn gradients_are_those_of_finite_differences() {
         // Blocks above the noise that do not learn still pass the gradient on.
         base.clone(),
         // EW-FT's autoencoder: a single bottleneck is nonlinear too.
-        SanitiserConfig {
+        SanitizerConfig {
             activation: Some(EncoderActivation::Tanh),
             dims: vec![5],
             rows: Rows::Tokens(None),
             ..base.clone()
         },
-        SanitiserConfig { activation: Some(EncoderActivation::Gelu), ..base.clone() },
-        SanitiserConfig { activation: Some(EncoderActivation::None), ..base.clone() },
+        SanitizerConfig { activation: Some(EncoderActivation::Gelu), ..base.clone() },
+        SanitizerConfig { activation: Some(EncoderActivation::None), ..base.clone() },
         // As published: rows of padding count towards the norm, and learn by it.
-        SanitiserConfig {
+        SanitizerConfig {
             rows: Rows::Padded(9),
-            bounding: Bounding::Normalise,
+            bounding: Bounding::Normalize,
             noise_layer: NoiseLayer::After(2),
             ..base.clone()
         },
-        SanitiserConfig { rows: Rows::Padded(9), bounding: Bounding::Normalise, ..base.clone() },
+        SanitizerConfig { rows: Rows::Padded(9), bounding: Bounding::Normalize, ..base.clone() },
         // After the task head's own dense layer.
-        SanitiserConfig {
+        SanitizerConfig {
             rows: Rows::First,
             noise_layer: NoiseLayer::Pooler,
             dims: vec![],
-            centred: false,
+            centered: false,
             ..base.clone()
         },
-        SanitiserConfig { rows: Rows::First, noise_layer: NoiseLayer::Pooler, ..base },
+        SanitizerConfig { rows: Rows::First, noise_layer: NoiseLayer::Pooler, ..base },
     ];
     let bidirectional = [Architecture::Bert, Architecture::Roberta];
     for (i, config) in cases.iter().enumerate() {
@@ -159,7 +159,7 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
     for (architecture, noise_layer) in KINDS.into_iter().zip(layers) {
         let config = config(noise_layer, Rows::Tokens(None), &[6]);
         let mut model = model(architecture, &config);
-        let layer = model.network.sanitiser.clone().unwrap();
+        let layer = model.network.sanitizer.clone().unwrap();
         let mut below: Vec<ParameterId> = model.network.embeddings.parameters().collect();
         below.extend(
             model.network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()),

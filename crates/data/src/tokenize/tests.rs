@@ -3,13 +3,13 @@ use super::super::fixture;
 use super::*;
 use serde_json::Value;
 
-fn loaded(tokenizer: &Value) -> Result<Tokeniser> {
+fn loaded(tokenizer: &Value) -> Result<Tokenizer> {
     let folder = tempfile::tempdir().unwrap();
     fixture::write(folder.path(), tokenizer);
-    Tokeniser::load(folder.path())
+    Tokenizer::load(folder.path())
 }
 
-fn with_max(tokenizer: Value, max_tokens: usize) -> Tokeniser {
+fn with_max(tokenizer: Value, max_tokens: usize) -> Tokenizer {
     loaded(&tokenizer).unwrap().with_max_tokens(max_tokens).unwrap()
 }
 
@@ -118,18 +118,18 @@ fn a_missing_or_broken_tokenizer_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tokenizer.json");
     assert_eq!(
-        Tokeniser::load(folder.path()).unwrap_err(),
+        Tokenizer::load(folder.path()).unwrap_err(),
         Error::MissingFile { file: file.clone() }
     );
     std::fs::write(&file, "{}").unwrap();
     assert!(
-        matches!(Tokeniser::load(&file), Err(Error::Tokenizer { file: named, .. }) if named == file)
+        matches!(Tokenizer::load(&file), Err(Error::Tokenizer { file: named, .. }) if named == file)
     );
 }
 
 /// Only the beginning of a huge text is tokenized, with the same result.
 #[test]
-fn a_huge_text_is_cut_before_it_is_tokenised() {
+fn a_huge_text_is_cut_before_it_is_tokenized() {
     let bert = with_max(fixture::bert(), 100);
     let huge = "a b c ".repeat(WHOLE_BYTES);
     let long = "a b c ".repeat(1000);

@@ -14,11 +14,11 @@
 //! factor itself is never an `f32`: it would be infinite for a large C and a small norm, and
 //! subnormal, with only a few bits, for a small C and a large norm.
 
-use super::{Bounding, Rows, Sanitiser};
+use super::{Bounding, Rows, Sanitizer};
 use std::ops::Range;
 use undertone_tensor::Host;
 
-impl Sanitiser {
+impl Sanitizer {
     /// A coordinate after `squash`.
     pub(super) fn squashed(&self, x: f32) -> f32 {
         self.squash.map_or(x, |most| x.clamp(0.0, most))
@@ -59,8 +59,8 @@ impl Sanitiser {
             _ if !norm.is_finite() => 0.0,
             Bounding::Box => 1.0,
             Bounding::Clip if norm <= most => 1.0,
-            Bounding::Normalise if norm < 1e-12 => 0.0,
-            Bounding::Clip | Bounding::Normalise => most / norm,
+            Bounding::Normalize if norm < 1e-12 => 0.0,
+            Bounding::Clip | Bounding::Normalize => most / norm,
         }
     }
 }
@@ -78,8 +78,8 @@ fn toward_zero(x: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer::sanitiser::NoiseLayer;
-    use crate::sanitised::rows_alone;
+    use crate::layer::sanitizer::NoiseLayer;
+    use crate::sanitized::rows_alone;
     use proptest::prelude::*;
 
     /// Finite numbers of all magnitudes and both signs, and a few non-finite ones.
@@ -98,8 +98,8 @@ mod tests {
         prop_oneof![any, prop::sample::select(vec![1e-45_f32, 1e-30, 1e-10, 1.0, 1e10, 1e29, 3e38])]
     }
 
-    fn layer(norm: f32, bounding: Bounding, rows: Rows) -> Sanitiser {
-        Sanitiser { norm, bounding, ..rows_alone(NoiseLayer::Output, rows) }
+    fn layer(norm: f32, bounding: Bounding, rows: Rows) -> Sanitizer {
+        Sanitizer { norm, bounding, ..rows_alone(NoiseLayer::Output, rows) }
     }
 
     fn norm_of(rows: &[f32]) -> f64 {
@@ -117,13 +117,13 @@ mod tests {
             direction in prop::option::of(prop::collection::vec(above_zero(), 3)),
             squash in prop::option::of(above_zero()),
             norm in above_zero(),
-            normalise in any::<bool>(),
+            normalize in any::<bool>(),
             padded in any::<bool>(),
             room in 1_usize..6,
         ) {
-            let bounding = if normalise { Bounding::Normalise } else { Bounding::Clip };
+            let bounding = if normalize { Bounding::Normalize } else { Bounding::Clip };
             let rows = if padded { Rows::Padded(4) } else { Rows::Tokens(Some(room)) };
-            let layer = Sanitiser { squash, direction, ..layer(norm, bounding, rows) };
+            let layer = Sanitizer { squash, direction, ..layer(norm, bounding, rows) };
             let mut out = vec![f32::NAN; 3 * room];
             layer.bound(&Host::from_vec(4, 3, values), 0..4, &mut out);
             prop_assert!(out.iter().all(|y| y.is_finite()), "{out:?}");
@@ -140,7 +140,7 @@ mod tests {
         ) {
             let boxed = layer(1.0, Bounding::Box, Rows::First);
             let layer =
-                Sanitiser { squash: Some(side), direction: Some(direction.clone()), ..boxed };
+                Sanitizer { squash: Some(side), direction: Some(direction.clone()), ..boxed };
             let mut out = vec![f32::NAN; 3];
             layer.bound(&Host::from_vec(1, 3, values), 0..1, &mut out);
             for (y, d) in out.iter().zip(direction) {
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_factor_beyond_f32_bounds_as_well() {
         for (value, norm) in [(1e-30_f32, 1e29_f32), (1e-6, 3e38), (1e38, 1e-6), (3e38, 1e-7)] {
-            let layer = layer(norm, Bounding::Normalise, Rows::First);
+            let layer = layer(norm, Bounding::Normalize, Rows::First);
             for sign in [1.0, -1.0] {
                 let mut out = [0.0; 4];
                 let row = vec![value, sign * value, value, -value];

@@ -4,7 +4,7 @@ use super::super::LongTexts;
 use super::super::chat::Conversation;
 use super::super::cut::{self, Predicted};
 use super::super::error::Result;
-use super::Tokeniser;
+use super::Tokenizer;
 use std::ops::Range;
 
 /// A tokenized text or pair of texts.
@@ -16,7 +16,7 @@ pub struct Tokens {
     pub segments: Vec<u32>,
 }
 
-impl Tokeniser {
+impl Tokenizer {
     /// One text, truncated from the right. A text that yields no token at all becomes the
     /// end-of-text token.
     pub fn text(&self, text: &str) -> Result<Tokens> {
@@ -130,7 +130,7 @@ impl Tokeniser {
     }
 
     /// A prompt whose special tokens a chat template has written, truncated from the left like
-    /// [`Tokeniser::prompt`].
+    /// [`Tokenizer::prompt`].
     pub fn chat_prompt(&self, prompt: &str, reserve: usize) -> Result<Vec<u32>> {
         let prompt = self.ids(prompt, usize::MAX)?;
         let room = self.max_tokens.saturating_sub(reserve).max(1);

@@ -1,17 +1,17 @@
 //! Attaches a sanitizer to a model.
 
 use crate::layer::linear::Linear;
-use crate::layer::sanitiser::{Bounding, NoiseLayer, Rows, Sanitiser};
+use crate::layer::sanitizer::{Bounding, NoiseLayer, Rows, Sanitizer};
 use crate::parameters::{Origin, Parameter, ParameterId};
 use crate::{Error, Model, Result};
 use serde::{Deserialize, Serialize};
 use undertone_settings::EncoderActivation;
 use undertone_tensor::{Activation, Matrix};
 
-/// Configuration of a sanitizer, as in `sanitiser.json`; its tensors are in a separate file.
+/// Configuration of a sanitizer, as in `sanitizer.json`; its tensors are in a separate file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SanitiserConfig {
+pub struct SanitizerConfig {
     #[serde(rename = "spot")]
     pub noise_layer: NoiseLayer,
     pub rows: Rows,
@@ -22,7 +22,7 @@ pub struct SanitiserConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<EncoderActivation>,
     /// Whether a vector is first subtracted from each row.
-    pub centred: bool,
+    pub centered: bool,
     /// Whether the provider decodes embeddings to hidden states; otherwise the classifier reads
     /// them directly.
     pub decoded: bool,
@@ -40,7 +40,7 @@ pub struct SanitiserConfig {
     pub noise_std: f32,
 }
 
-impl SanitiserConfig {
+impl SanitizerConfig {
     /// ℓ2 sensitivity to replacing an example, in units of C: non-negative rows of norm C are at
     /// most √2 C apart, others 2 C. With [`Bounding::Box`], each coordinate moves by at most
     /// `squash`, divided by its relative noise std. `None` if nothing bounds the example.
@@ -67,12 +67,12 @@ impl SanitiserConfig {
 }
 
 /// A sanitizer that only selects rows, without encoder, bound or noise.
-pub fn rows_alone(noise_layer: NoiseLayer, rows: Rows) -> Sanitiser {
-    Sanitiser {
+pub fn rows_alone(noise_layer: NoiseLayer, rows: Rows) -> Sanitizer {
+    Sanitizer {
         noise_layer,
         rows,
         pooler: None,
-        centre: None,
+        center: None,
         encoder: Vec::new(),
         decoder: Vec::new(),
         activation: Some(Activation::Gelu),
@@ -125,7 +125,7 @@ impl Adding<'_> {
 /// keep their indices.
 pub fn with_decoder(model: &Model) -> Result<Model> {
     let mut twin = model.clone();
-    let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| layer.decoder.is_empty())
+    let Some(layer) = model.network.sanitizer.as_ref().filter(|layer| layer.decoder.is_empty())
     else {
         return Ok(twin);
     };
@@ -133,12 +133,12 @@ pub fn with_decoder(model: &Model) -> Result<Model> {
     for (i, encoder) in layer.encoder.iter().rev().enumerate() {
         let mut adding = Adding { model: &mut twin };
         decoder.push(adding.linear(
-            format!("sanitiser.decoder.{i}"),
+            format!("sanitizer.decoder.{i}"),
             encoder.outputs,
             encoder.inputs,
         )?);
     }
-    if let Some(layer) = &mut twin.network.sanitiser {
+    if let Some(layer) = &mut twin.network.sanitizer {
         layer.decoder = decoder;
     }
     Ok(twin)
@@ -146,7 +146,7 @@ pub fn with_decoder(model: &Model) -> Result<Model> {
 
 /// Attaches a zero-initialized, frozen sanitizer whose parameters the caller sets. Without a
 /// decoder, a new linear classifier on the released embeddings replaces the model's task head.
-pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
+pub fn attach(model: &mut Model, config: &SanitizerConfig) -> Result<()> {
     let blocks = model.network.blocks.len();
     if matches!(config.noise_layer, NoiseLayer::After(after) if after > blocks) {
         return Err(Error::Request(format!(
@@ -175,24 +175,24 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     }
     let classes = model.network.head.out.outputs;
     let mut adding = Adding { model };
-    let centre =
-        config.centred.then(|| adding.tensor("sanitiser.centre".into(), &[hidden])).transpose()?;
+    let center =
+        config.centered.then(|| adding.tensor("sanitizer.center".into(), &[hidden])).transpose()?;
     let widths: Vec<usize> = std::iter::once(hidden).chain(config.dims.iter().copied()).collect();
     let (mut encoder, mut decoder) = (Vec::new(), Vec::new());
     for (i, pair) in widths.windows(2).enumerate() {
-        encoder.push(adding.linear(format!("sanitiser.encoder.{i}"), pair[0], pair[1])?);
+        encoder.push(adding.linear(format!("sanitizer.encoder.{i}"), pair[0], pair[1])?);
     }
     if config.decoded {
         for (i, pair) in widths.windows(2).rev().enumerate() {
-            decoder.push(adding.linear(format!("sanitiser.decoder.{i}"), pair[1], pair[0])?);
+            decoder.push(adding.linear(format!("sanitizer.decoder.{i}"), pair[1], pair[0])?);
         }
     }
     let calibration = config
         .calibrated
-        .then(|| adding.linear("sanitiser.calibration".into(), width, width))
+        .then(|| adding.linear("sanitizer.calibration".into(), width, width))
         .transpose()?;
     if !config.decoded {
-        let out = adding.linear("sanitiser.head".into(), width, classes)?;
+        let out = adding.linear("sanitizer.head".into(), width, classes)?;
         let head = &mut model.network.head;
         (head.dense, head.norm, head.out) = (None, None, out);
         // Only task heads are ever newly initialized, and this one is no longer used.
@@ -204,9 +204,9 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
         Some(EncoderActivation::Gelu) => (Some(Activation::Gelu), true),
         Some(EncoderActivation::None) => (None, false),
     };
-    model.network.sanitiser = Some(Sanitiser {
+    model.network.sanitizer = Some(Sanitizer {
         pooler,
-        centre,
+        center,
         encoder,
         decoder,
         activation,

@@ -2,7 +2,7 @@
 
 use super::rows::{of_sequences, unpadded};
 use super::stack::{Stack, stack_backward, stack_forward};
-use super::{Bounding, Rows, Sanitiser};
+use super::{Bounding, Rows, Sanitizer};
 use crate::factor::Receiver;
 use crate::layer::linear;
 use crate::pass::Pass;
@@ -25,7 +25,7 @@ pub struct SavedBelow {
     norms: Vec<f64>,
 }
 
-impl Sanitiser {
+impl Sanitizer {
     /// The data holder's half: from hidden states to embeddings of bounded norm, divided by √Ψ so
     /// that isotropic noise can be added.
     pub fn bounded(&self, pass: &Pass, hidden: &Matrix) -> Result<(Host, SavedBelow)> {
@@ -36,13 +36,13 @@ impl Sanitiser {
             x = tensor::activate(*activation, &before)?;
             pooler = Some((before, saved));
         }
-        if let Some(centre) = self.centre {
-            let centre: Vec<f32> =
-                pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
+        if let Some(center) = self.center {
+            let center: Vec<f32> =
+                pass.parameters.value(center).to_vec()?.iter().map(|c| -c).collect();
             let mut shifted = Output::new(&x.device(), x.rows(), x.columns());
             shifted.fill_rows(
-                0..centre.len(),
-                &Matrix::from_vec(1, centre.len(), centre).to_device(&x.device())?,
+                0..center.len(),
+                &Matrix::from_vec(1, center.len(), center).to_device(&x.device())?,
             )?;
             shifted.add(&x)?;
             x = shifted.finish()?;
@@ -101,7 +101,7 @@ impl Sanitiser {
                 let shortened = match self.bounding {
                     Bounding::Box => false,
                     Bounding::Clip => factor < 1.0,
-                    Bounding::Normalise => true,
+                    Bounding::Normalize => true,
                 };
                 let rows = || (from[i]..from[i + 1]).zip(released[i]..).take(most);
                 // y = c x/‖x‖ has the gradient c/‖x‖ (dy − x ⟨x, dy⟩/‖x‖²).
