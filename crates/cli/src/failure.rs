@@ -41,6 +41,9 @@ pub enum Failure {
     /// The run was stopped by a signal, and can be resumed.
     #[error("{0}")]
     Stopped(String),
+    /// The program does not work on this machine.
+    #[error("{failed} of {all} checks failed, so runs on this machine cannot be trusted")]
+    Installation { failed: usize, all: usize },
     /// An attack refuted the guarantee.
     #[error("{0}")]
     Violation(String),
@@ -75,7 +78,10 @@ impl Failure {
             | Failure::Ranks(_)
             | Failure::Run(_)
             | Failure::Train(_) => 2,
-            Failure::Write { .. } | Failure::Runs { .. } | Failure::FullDisk { .. } => 1,
+            Failure::Write { .. }
+            | Failure::Runs { .. }
+            | Failure::FullDisk { .. }
+            | Failure::Installation { .. } => 1,
             Failure::Violation(_) => 3,
             Failure::Stopped(_) => STOPPED,
         }

@@ -12,6 +12,7 @@ mod display;
 mod dry_run;
 pub mod failure;
 mod init;
+mod installation;
 mod live;
 mod model;
 mod ranks;
@@ -28,7 +29,7 @@ pub(crate) use undertone_terminal::{output, stop};
 
 use crate::failure::Failure;
 use crate::output::Output;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Limits the memory of chat templates, which are untrusted programs.
@@ -77,6 +78,13 @@ enum Verb {
     Device(device::List),
     #[command(subcommand)]
     Bench(bench::Bench),
+    #[command(subcommand, name = "self")]
+    Installation(installation::Installation),
+}
+
+/// The program's commands and options, as clap builds them.
+fn program() -> clap::Command {
+    Command::command().name("undertone")
 }
 
 /// Reads the command line, runs the verb, and returns the exit code.
@@ -115,6 +123,7 @@ pub fn run() -> ExitCode {
         Verb::Report(report) => report.run(output),
         Verb::Device(list) => list.run(output),
         Verb::Bench(bench) => bench.run(output),
+        Verb::Installation(verb) => verb.run(output),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -140,11 +149,10 @@ mod reference {
 mod tests {
     use super::*;
     use crate::reference::{commands, pages};
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_reference_is_what_clap_has() {
-        let text = commands::reference(Command::command().name("undertone"));
+        let text = commands::reference(program());
         pages::assert_generated("docs/cli.md", "undertone", &text);
     }
 
