@@ -2,7 +2,7 @@
 
 use super::corpus::Patient;
 use super::files::prompt;
-use super::{Job, RUNS};
+use super::{DemoRun, Job};
 use crate::arguments::{ConfidenceArgument, SeedArgument};
 use crate::audit::exposure::{ExposureArguments, read};
 use crate::audit::membership::by_losses;
@@ -34,11 +34,11 @@ impl Attacked {
     }
 }
 
-/// Attacks every run of the demo and stores the results in the run folders.
-pub fn all(folder: &Path, patients: &[Patient]) -> Outcome<Vec<Attacked>> {
+/// Attacks the runs and stores the results in their folders.
+pub fn all(folder: &Path, runs: &[DemoRun], patients: &[Patient]) -> Outcome<Vec<Attacked>> {
     let mut pretrained = None;
     let mut all = Vec::new();
-    for run in RUNS {
+    for run in runs {
         let (audited, job) = (AuditedRun::open(&folder.join(run.name))?, run.job);
         let membership = membership(&audited, folder, job)?;
         audited.keep(|audit| audit.membership = membership.clone())?;

@@ -36,7 +36,7 @@ pub fn tell(
     line(format_args!(
         "\nA hospital has {} letters. {} patients write often and mention the code of their file \
          each time.\n\n1. A model that sorts letters into {} topics, tested on new letters:\n",
-        demo.letters,
+        demo.letters(),
         patients.len(),
         TOPICS.len()
     ));
@@ -47,11 +47,30 @@ pub fn tell(
         .map(|(run, summary)| row(run.name, summary))
         .collect();
     table(&["run", "accuracy", "ε, proved", "δ", "noise multiplier"], &rows);
+    if demo.quick {
+        print_membership(&of(Job::Sort, attacked));
+    } else {
+        print_writers(patients, &of(Job::Write, attacked));
+    }
+    line(format_args!(
+        "\nThe guarantee covers everything that one patient wrote, against anyone who sees every \
+         update and the final weights.\nReport: {}. Letters, run files and runs are in the same \
+         folder; the demo took {seconds:.0} s.",
+        report.display(),
+    ));
+    line(format_args!(
+        "Try: undertone predict --model {0}/model --adapter {0}/sort-epsilon-8/adapter --data \
+         {0}/validation.tsv --out said.jsonl",
+        demo.out.display()
+    ));
+}
+
+/// What the language models reveal.
+fn print_writers(patients: &[Patient], written: &[&Attacked]) {
     line(
         "\n2. A model that writes like the patients. How does it continue \"my name is … and the \
          code of my file is\"?\n",
     );
-    let written = of(Job::Write, attacked);
     let rows = patients.iter().enumerate().take(SHOWN).map(|(i, patient)| {
         let said = written.iter().map(|attacked| {
             let said = &attacked.said[i];
@@ -66,25 +85,27 @@ pub fn tell(
     table(&["patient", "code", "non-private", "at ε = 8"], &rows);
     line("");
     let mut found = vec![vec!["codes given away".to_owned()]];
-    found.push(vec![format!("exposure of a code, of {:.1} bits", most(&written))]);
-    found.push(vec!["AUC: was a letter trained on? (0.5 is guessing)".to_owned()]);
-    for attacked in &written {
+    found.push(vec![format!("exposure of a code, of {:.1} bits", most(written))]);
+    for attacked in written {
         found[0].push(format!("{} of {}", attacked.given_away(patients), patients.len()));
         found[1].push(format!("{:.1}", mean_bits(attacked)));
-        found[2].push(format!("{:.3}", attacked.membership[1].auc.estimate));
     }
+    found.push(membership(written));
     table(&["attack", "non-private", "at ε = 8"], &found);
-    line(format_args!(
-        "\nThe guarantee covers everything that one patient wrote, against anyone who sees every \
-         update and the final weights.\nReport: {}. Letters, run files and runs are in the same \
-         folder; the demo took {seconds:.0} s.",
-        report.display(),
-    ));
-    line(format_args!(
-        "Try: undertone predict --model {0}/model --adapter {0}/sort-epsilon-8/adapter --data \
-         {0}/validation.tsv --out said.jsonl",
-        demo.out.display()
-    ));
+}
+
+/// What membership inference finds in the classifiers.
+fn print_membership(sorted: &[&Attacked]) {
+    line("\n2. Does the model reveal which letters it was trained on?\n");
+    table(&["attack", "non-private", "at ε = 8"], &[membership(sorted)]);
+    line("\nThe demo without --quick also trains models that write, and extracts patients' codes.");
+}
+
+/// The AUC of membership inference for each run.
+fn membership(attacked: &[&Attacked]) -> Vec<String> {
+    let title = "AUC: was a letter trained on? (0.5 is guessing)".to_owned();
+    let each = attacked.iter().map(|it| format!("{:.3}", it.membership[1].auc.estimate));
+    [title].into_iter().chain(each).collect()
 }
 
 fn row(name: &str, summary: &Summary) -> Vec<String> {
