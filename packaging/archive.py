@@ -46,7 +46,7 @@ def tar(files: dict[str, bytes]) -> bytes:
             if name in folders:
                 archive.addfile(entry(name, 0o755, folder=True))
                 continue
-            is_program = Path(name).name in ("undertone", "undertone-provider") and b"\x7fELF" == files[name][:4]
+            is_program = Path(name).name in ("undertone", "undertone-provider")
             archive.addfile(entry(name, 0o755 if is_program else 0o644, len(files[name])), io.BytesIO(files[name]))
     packed = io.BytesIO()
     with gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=9, mtime=EPOCH) as out:

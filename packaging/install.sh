@@ -1,0 +1,43 @@
+#!/bin/sh
+# Installs the undertone programs for this user:
+#
+#     curl -fsSL @BASE_URL@/install.sh | sh
+#
+# UNDERTONE_INSTALL names another folder than ~/.local/bin.
+set -eu
+base=${UNDERTONE_BASE_URL:-@BASE_URL@}
+version=@VERSION@
+folder=${UNDERTONE_INSTALL:-$HOME/.local/bin}
+
+fail() { echo "install: $*" >&2; exit 1; }
+
+case $(uname -s)-$(uname -m) in
+    Linux-x86_64) triple=x86_64-unknown-linux-gnu ;;
+    Linux-aarch64) triple=aarch64-unknown-linux-gnu ;;
+    Darwin-arm64) triple=aarch64-apple-darwin ;;
+    Darwin-x86_64) triple=x86_64-apple-darwin ;;
+    *) fail "there is no prebuilt program for $(uname -s) on $(uname -m); build it from source" ;;
+esac
+name=undertone-$version-$triple
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+for file in "$name.tar.gz" SHA256SUMS; do
+    curl -fsSLO "$base/$file" || fail "$base/$file could not be downloaded"
+done
+grep " $name.tar.gz\$" SHA256SUMS > sum || fail "SHA256SUMS has no line for $name.tar.gz"
+if command -v sha256sum >/dev/null; then sha256sum -c sum >/dev/null; else shasum -a 256 -c sum >/dev/null; fi \
+    || fail "$name.tar.gz does not match its SHA-256 sum"
+tar -xzf "$name.tar.gz"
+mkdir -p "$folder"
+for program in undertone undertone-provider; do
+    # A program that is running is replaced, not overwritten.
+    cp "$name/$program" "$folder/.$program.new"
+    mv "$folder/.$program.new" "$folder/$program"
+done
+echo "Installed undertone $version in $folder"
+case :$PATH: in
+    *":$folder:"*) ;;
+    *) echo "Add $folder to your PATH to use it" ;;
+esac
+"$folder/undertone" self check
