@@ -55,6 +55,12 @@ fn a_run_does_not_mix_with_other_files() {
     assert!(!folder.join("plan.toml").exists() && !folder.join("run.lock").exists());
     bench.train("work", &[&short[..], &["--force"]].concat());
     assert_eq!(fs::read(&notes).unwrap(), b"mine");
+    // Temporary files of a killed run are the run's own.
+    for name in ["ledger.jsonl.head.new", "plan.toml.undertone-part"] {
+        fs::write(folder.join(name), "").unwrap();
+    }
+    fs::remove_file(&notes).unwrap();
+    bench.refused("work", &short, "already contains a run");
     // What is hidden does not count, and without a folder there is nothing to force.
     let hidden = bench.path("hidden");
     fs::create_dir(&hidden).unwrap();

@@ -11,7 +11,7 @@ pub use sequences::Tokens;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokenizers::Tokenizer;
+use tokenizers::Tokenizer as HfTokenizer;
 
 /// Default maximum number of tokens per sequence.
 const MAX_TOKENS: usize = 512;
@@ -28,7 +28,7 @@ const WHOLE_BYTES: usize = 1 << 16;
 /// how it truncates to [`max_tokens`](Tokenizer::max_tokens), and nothing is padded.
 #[derive(Clone)]
 pub struct Tokenizer {
-    tokenizer: Arc<Tokenizer>,
+    tokenizer: Arc<HfTokenizer>,
     file: PathBuf,
     max_tokens: usize,
     single: Frame,
@@ -61,7 +61,7 @@ impl Tokenizer {
         let broken = |reason| Error::Tokenizer { file: file.clone(), reason };
         checks::check(&bytes).map_err(broken)?;
         let loaded = guarded_result(|| {
-            let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
+            let mut tokenizer = HfTokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
             tokenizer.with_truncation(None).map_err(|e| e.to_string())?.with_padding(None);
             let frames = (Frame::around_one(&tokenizer)?, Frame::around_two(&tokenizer)?);
             Ok((tokenizer, frames))

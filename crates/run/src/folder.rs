@@ -218,13 +218,16 @@ impl RunPaths {
         Ok(())
     }
 
+    /// Everything that a run may have written, the temporary files of a killed process first.
+    fn written(&self) -> Vec<PathBuf> {
+        let own: Vec<PathBuf> = self.all().into_iter().chain([self.lock(), self.lease()]).collect();
+        let ledger = ["ledger.jsonl.new", "ledger.jsonl.head.new"].map(|name| self.0.join(name));
+        own.iter().map(|path| part_of(path)).chain(ledger).chain(own.clone()).collect()
+    }
+
     /// Removes everything a run has written, and then the folder if it is empty.
     pub fn remove_run(&self) -> Result<()> {
-        let ledger = ["ledger.jsonl.new", "ledger.jsonl.head.new"].map(|name| self.0.join(name));
-        let own: Vec<PathBuf> = self.all().into_iter().chain([self.lock(), self.lease()]).collect();
-        // Temporary files that an interrupted process has not yet renamed.
-        let parts = own.iter().map(|path| part_of(path));
-        for path in parts.chain(ledger).chain(own.iter().cloned()) {
+        for path in self.written() {
             let removed = match path.symlink_metadata() {
                 Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
                 Ok(_) => fs::remove_file(&path),
@@ -383,16 +386,12 @@ impl RunFolder {
     /// Refuses a folder with files that are not of a run, for a run that would mix with them. Hidden
     /// files do not count.
     pub fn check_nothing_foreign(path: &Path) -> Result<()> {
-        let paths = RunPaths::new(path);
-        let own: Vec<PathBuf> =
-            paths.all().into_iter().chain([paths.lock(), paths.lease()]).collect();
-        // A killed run may leave a file that was not yet written to its end.
-        let is_own = |path: PathBuf| own.iter().any(|own| *own == path || part_of(own) == path);
+        let own = RunPaths::new(path).written();
         let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
         for entry in entries {
             let entry = entry.map_err(Error::io(path))?;
             let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
-            if !is_hidden && !is_own(path.join(entry.file_name())) {
+            if !is_hidden && !own.contains(&path.join(entry.file_name())) {
                 return Err(Error::folder(
                     path,
                     format!(
