@@ -31,6 +31,7 @@ mod help;
 mod hostile;
 mod hub;
 mod init;
+mod installation;
 mod label_notes;
 mod ledgers;
 mod local;
