@@ -1,14 +1,17 @@
 //! `undertone self`.
 
-use crate::bench::{refused, undertone};
+use crate::bench::refused;
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::process::{Command, Output};
 use tempfile::tempdir;
 
-fn own(words: &[&str]) -> std::process::Output {
-    let all: Vec<&Path> = [&["self"], words].concat().into_iter().map(Path::new).collect();
-    undertone(&all)
+fn undertone(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).output().unwrap()
+}
+
+fn own(words: &[&str]) -> Output {
+    undertone(&[&["self"], words].concat())
 }
 
 #[test]
@@ -51,13 +54,12 @@ fn completions_and_man_pages_name_every_verb() {
 fn the_quick_demo_trains_and_attacks_classifiers_only() {
     let folder = tempdir().unwrap();
     let place = folder.path();
-    let words = ["demo", "--quick", "--letters", "256", "--out"].map(Path::new);
-    let shown = undertone(&[&words[..], &[place]].concat());
+    let shown =
+        undertone(&["demo", "--quick", "--letters", "256", "--out", place.to_str().unwrap()]);
     assert!(shown.status.success(), "{shown:?}");
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("sort-epsilon-8") && shown.contains("AUC"), "{shown}");
     assert!(!shown.contains("codes given away"), "{shown}");
     assert!(place.join("report.html").is_file() && !place.join("write-epsilon-8").exists());
-    let both = ["demo", "--quick", "--data-only"].map(Path::new);
-    refused(&undertone(&both), "cannot be used with");
+    refused(&undertone(&["demo", "--quick", "--data-only"]), "cannot be used with");
 }
