@@ -27,6 +27,7 @@ mod first_run;
 mod flags;
 mod footprint;
 mod forgery;
+mod formats;
 mod help;
 mod hostile;
 mod hub;
