@@ -33,6 +33,31 @@ def published(address):
             for name in ("train.tsv", "dev.tsv", "original/README.txt"):
                 archive.writestr(f"SST-2/{name}", "sentence\tlabel\ngood\t1\n")
         return data.getvalue()
+    if address.endswith("QNLIv2.zip"):
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w") as archive:
+            for name in ("train.tsv", "dev.tsv", "test.tsv"):
+                archive.writestr(f"QNLI/{name}", "index\tquestion\tsentence\tlabel\n")
+        return data.getvalue()
+    if address.endswith("ECHR_Dataset.zip"):
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w") as archive:
+            for part in ("EN_train", "EN_dev", "EN_test", "EN_train_Anon"):
+                case = {"ITEMID": f"001-{part}", "TEXT": ["1. One.", "2. Two."]}
+                archive.writestr(f"{part}/001.json", json.dumps(case))
+        return data.getvalue()
+    if address.endswith("enron_mail_20150507.tar.gz"):
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w:gz") as archive:
+            for number in range(4000):
+                mail = (
+                    f"From: a{number}@enron.com\nTo: b@enron.com\nSubject: Call {number}\n\n"
+                    f"My number is 713-555-{number:04}.\n"
+                ).encode()
+                entry = tarfile.TarInfo(f"maildir/a/sent/{number}.")
+                entry.size = len(mail)
+                archive.addfile(entry, io.BytesIO(mail))
+        return data.getvalue()
     if address.endswith("aclImdb_v1.tar.gz"):
         data = io.BytesIO()
         with tarfile.open(fileobj=data, mode="w:gz") as archive:
@@ -45,6 +70,10 @@ def published(address):
     return b"x"
 
 
+def lines(path):
+    return path.read_text().splitlines()
+
+
 class Fetch(unittest.TestCase):
     def test_all_that_examples_name_is_fetched_once(self):
         fetch, asked = load(), []
@@ -52,13 +81,24 @@ class Fetch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder)
             fetch.main(["--out", folder])
+            there = {name for name, (place, _, _) in fetch.ASSETS.items() if (out / place).exists()}
+            self.assertEqual(there, set(fetch.ASSETS) - set(fetch.PAPERS))
+            fetch.main(["--out", folder, "papers"])
             for place, files, _ in fetch.ASSETS.values():
                 for file in files:
                     self.assertTrue((out / place / file).is_file(), f"{place}/{file}")
+            cases = [json.loads(row) for row in lines(out / "data/echr/judgments.jsonl")]
+            self.assertEqual(len(cases), 3)
+            self.assertEqual(cases[0]["text"], "1. One.\n2. Two.")
+            mails = [json.loads(row) for row in lines(out / "data/enron/ham.jsonl")]
+            self.assertTrue(20 < len(mails) < 80, len(mails))
+            self.assertRegex(mails[0]["headers"]["From"], r"a\d+@enron.com")
+            both = [out / f"data/enron-mlm/{side}.jsonl" for side in ("train", "validation")]
+            self.assertEqual(sum(len(path.read_text().splitlines()) for path in both), len(mails))
             rows = (out / "data/imdb/train.jsonl").read_text().splitlines()
             self.assertEqual(sorted(json.loads(row)["label"] for row in rows), [0, 1])
             first = len(asked)
-            fetch.main(["--out", folder])
+            fetch.main(["--out", folder, "papers"])
             self.assertEqual(len(asked), first)
 
     def test_run_files_name_what_is_fetched(self):
@@ -69,7 +109,9 @@ class Fetch(unittest.TestCase):
             for place, files, _ in fetch.ASSETS.values()
             for file in files
         }
-        for path in HERE.glob("*.toml"):
+        papers = HERE / "papers"
+        sweeps = [*papers.glob("base/*.toml"), *papers.glob("small/*.toml")]
+        for path in [*HERE.glob("*.toml"), *sweeps]:
             text = path.read_text()
             tomllib.loads(text)
             for named in re.findall(r'"(target/assets/[^"]+)"', text):

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, Outline, locate};
-use undertone::model::tuning::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
+use undertone::model::tuning::{
+    AdapterSettings, Ia3Settings, LoraSettings, PromptSettings, Tuning,
+};
 use undertone::model::{Frozen, Model, TaskHead};
 use undertone_run::TaskName;
 
@@ -91,6 +93,7 @@ fn rows(model: &Model) -> Vec<Row> {
         ("lora, all", Tuning::Lora(all_linear)),
         ("ia3", Tuning::Ia3(Ia3Settings::default())),
         ("adapter", Tuning::Adapter(AdapterSettings::default())),
+        ("prompt", Tuning::Prompt(PromptSettings::default())),
         ("bitfit", Tuning::Bitfit),
         ("head", Tuning::Head),
     ];

@@ -41,6 +41,7 @@ mod members;
 mod memorizing;
 mod model_folders;
 mod overwriting;
+mod prompt_tuning;
 mod public_importance;
 mod publish;
 mod quantized;

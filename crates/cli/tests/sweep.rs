@@ -302,11 +302,13 @@ metric = "accuracy"
 also = ["accuracy-with-noise", "best-accuracy"]
 average = "Avg."
 losses = true
+noise = true
 seeds = [1]
 set = { "training.epochs" = 1 }
 rows = [
     { label = "DP-Forward", set = { "privacy.method" = "dp-forward" } },
     { label = "non-private", set = { "privacy.method" = "none" }, unset = ["privacy.epsilon"], reference = true },
+    { label = "ANADP", set = { "privacy.method" = "anadp", "privacy.mode" = "paper" }, only = ["two"] },
 ]
 columns = [
     { label = "one" },
@@ -338,6 +340,10 @@ columns = [
     assert!(table["notes"].to_string().contains("the choice is a release"), "{table}");
     let drawn = fs::read_to_string(bench.path("out/losses.svg")).unwrap();
     assert!(drawn.contains("DP-Forward, one") && drawn.contains("non-private, two"));
+    // Only ANADP has different noise for different parameters.
+    let drawn = fs::read_to_string(bench.path("out/noise-anadp--two.svg")).unwrap();
+    assert!(drawn.contains("Noise during training"), "{drawn}");
+    assert!(!bench.path("out/noise-dp-forward--two.svg").exists());
 }
 
 /// Two shares, started by a launcher, and the table that is gathered from them are what one sweep

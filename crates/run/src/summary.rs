@@ -277,6 +277,10 @@ pub struct PerturbationFacts {
     /// paper mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sufficient_epsilon: Option<f64>,
+    /// The same with the condition as the paper prints it, in which the square of the sensitivity
+    /// stands for the sensitivity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub printed_epsilon: Option<f64>,
 }
 
 /// Throughput since the run was started or resumed.

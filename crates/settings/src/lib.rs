@@ -43,15 +43,16 @@ mod resolved;
 pub use atomic::{part_of, write_atomically, write_json};
 pub use error::{Error, Result};
 pub use file::{
-    AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip, AnadpSection,
-    AttentionSource, AutoKey, Bounding, Choices, Clip, ComputeSection, DataSection,
-    EncoderActivation, EncoderKind, Format, Ia3Settings, ImportanceForm, ImportanceSource,
-    InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
-    LogFormat, LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection,
-    MvgHead, MvgSection, NcclUse, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow,
-    OptimizerKind, PrecisionName, PrivacySection, PublicFile, Quantize, RapFtSection, ReleaseKind,
-    ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection,
-    Tuning, WeightAverage, WrittenRun, edit_distance, key_named,
+    AccountedBatch, ActivationRule, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip,
+    AnadpSection, AttentionHeads, AttentionSource, AutoKey, Bounding, Choices, Clip,
+    ComputeSection, DataSection, EncoderActivation, EncoderKind, Format, Ia3Settings,
+    ImportanceForm, ImportanceSource, InitialBiases, InitialRelevance, KeptEpoch, LearnerKind,
+    LearningRateSchedule, Lengths, LocalSection, LogFormat, LongTexts, LoraSettings, MAX_TOKENS,
+    MaskRanking, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection, NcclUse,
+    NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimizerKind, PrecisionName,
+    PrivacySection, PromptSettings, PublicFile, Quantize, RapFtSection, ReleaseKind, ReleasedRows,
+    RelevanceRule, RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning,
+    WeightAverage, WrittenRun, edit_distance, key_named,
 };
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Releases, Resolved};

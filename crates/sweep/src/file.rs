@@ -43,6 +43,9 @@ pub struct SweepFile {
     /// Whether to plot the training losses.
     #[serde(default)]
     pub losses: bool,
+    /// Whether to plot the noise by parameter, as a mean over the epochs.
+    #[serde(default)]
+    pub noise: bool,
     /// Attacks on every run.
     pub audit: Option<AuditSection>,
     /// Private selection of one cell, instead of a table.
@@ -94,6 +97,8 @@ pub struct Line {
     /// Rows only: the columns that it has; all by default.
     #[serde(default)]
     pub only: Vec<String>,
+    /// Rows only: the row that it is compared with, instead of the sweep's baseline.
+    pub baseline: Option<String>,
     /// Rows only: whether it is shown for reference, such as non-private training, and left out of
     /// comparisons.
     #[serde(default)]
@@ -220,12 +225,21 @@ impl Sweep {
         {
             return Err(unknown("baseline", "row", label));
         }
+        let own = self.rows.iter().filter_map(|row| row.baseline.as_deref());
+        if let Some(label) = own.clone().find(|label| !known(&self.rows, label)) {
+            return Err(unknown("baseline", "row", label));
+        }
+        if self.file.baseline.is_none() && own.count() > 0 {
+            return Err("a row has a baseline, so the sweep needs one for the other rows".into());
+        }
         for (row, figures) in &self.file.published {
             if !known(&self.rows, row) {
                 return Err(unknown("published", "row", row));
             }
             let also = |label: &str| self.also_columns().any(|(_, _, column)| column == *label);
-            let missing = |label: &&String| !known(&self.columns, label) && !also(label);
+            let average = |label: &str| self.file.average.as_deref() == Some(label);
+            let missing =
+                |label: &&String| !known(&self.columns, label) && !also(label) && !average(label);
             if let Some(label) = figures.keys().find(missing) {
                 return Err(unknown("published", "column", label));
             }
@@ -234,6 +248,13 @@ impl Sweep {
             return Err("losses are those of the training examples, which a private run must not \
                         show; they need seeds"
                 .into());
+        }
+        if self.file.noise && self.file.seeds.is_empty() {
+            return Err(
+                "noise in paper mode follows from raw gradients, which a private run must \
+                        not show; it needs seeds"
+                    .into(),
+            );
         }
         for (i, seed) in self.file.seeds.iter().enumerate() {
             if self.file.seeds[..i].contains(seed) {
@@ -290,6 +311,8 @@ mod tests {
             ("rows = [{ label = \"a\" }, { label = \"a\" }]", "duplicated"),
             ("rows = [{ label = \"a\", sett = {} }]", "sett"),
             (&format!("{rows}baseline = \"c\""), "baseline"),
+            ("rows = [{ label = \"a\", baseline = \"c\" }]", "baseline"),
+            ("rows = [{ label = \"a\", baseline = \"a\" }]", "needs one"),
             (&format!("{rows}seeds = [1, 1]"), "seed 1"),
             (&format!("{rows}grid = {{ \"a.b\" = [1] }}"), "both"),
             (&format!("{rows}published = {{ c = {{ accuracy = 1.0 }} }}"), "published"),
@@ -297,6 +320,7 @@ mod tests {
             ("rows = [{ label = \"a\", only = [\"z\"] }]", "\"z\""),
             (&format!("{rows}also = [\"loss\"]"), "means the opposite"),
             (&format!("{rows}losses = true"), "need seeds"),
+            (&format!("{rows}noise = true"), "needs seeds"),
             (
                 &format!("{rows}audit = {{ attacks = [\"membership\"], texts = 3 }}"),
                 "audit.texts is for extraction",

@@ -19,7 +19,7 @@ fn numbers(cell: Option<&Cell>) -> String {
 }
 
 fn published(cell: Option<&Cell>) -> String {
-    // An average of figures may have many digits.
+    // A figure may have many digits.
     let shown = |figure: f64| format!(" ({})", (figure * 1e4).round() / 1e4);
     cell.and_then(|cell| cell.published).map_or(String::new(), shown)
 }
@@ -202,7 +202,12 @@ mod tests {
                 decimals: 2,
             })
         };
-        let row = |label: &str, cells| Row { label: label.into(), reference: false, cells };
+        let row = |label: &str, cells| Row {
+            label: label.into(),
+            reference: false,
+            baseline: None,
+            cells,
+        };
         Table {
             metric: "accuracy, %".into(),
             higher_is_better: true,

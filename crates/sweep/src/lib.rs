@@ -37,6 +37,7 @@ pub mod formats;
 mod grid;
 mod losses;
 mod metric;
+mod noise;
 mod notes;
 mod progress;
 mod runner;
@@ -111,7 +112,8 @@ impl Prepared {
     }
 
     /// Completes all unfinished runs and writes the table as `table.txt`, `.md`, `.tex`, `.csv` and
-    /// `plot.svg`, and the losses as `losses.svg` if requested. The table names runs that failed.
+    /// `plot.svg`, and the losses and noise as figures if requested. The table names runs that
+    /// failed.
     pub fn run(&self, launch: &Launch) -> Result<Table> {
         let children = self.children(launch)?;
         let _lock = self.hold(&children.folder, true)?;
@@ -175,6 +177,9 @@ impl Prepared {
                 &self.cells,
                 &children.folder,
             )?;
+        }
+        if self.sweep.file.noise {
+            noise::draw(&self.folder, &self.cells, &children.folder)?;
         }
         Ok(table)
     }

@@ -47,8 +47,10 @@ pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
     let cells_shown = || table.rows.iter().flat_map(|row| row.cells.iter().flatten());
     let tests = cells_shown().filter(|cell| cell.p_value.is_some()).count();
     if let (Some(baseline), true) = (&table.baseline, tests > 0) {
+        let own = table.rows.iter().any(|row| row.baseline.is_some());
+        let own = if own { " (or than their own baseline)" } else { "" };
         notes.push(format!(
-            "* better than {baseline} with p < {LEVEL} by a paired one-tailed t-test over the \
+            "* better than {baseline}{own} with p < {LEVEL} by a paired one-tailed t-test over the \
              seeds; {tests} tests, not corrected for their number."
         ));
     }

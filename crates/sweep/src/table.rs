@@ -34,6 +34,9 @@ pub struct Row {
     pub label: String,
     /// Whether it is left out of comparisons.
     pub reference: bool,
+    /// The row that it is compared with, instead of the table's baseline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
     /// Cells by column; `None` where the row skips a column.
     pub cells: Vec<Option<Cell>>,
 }
@@ -78,8 +81,8 @@ impl Table {
                 Some(summarized(values, published, metric.decimals()))
             };
             let mut shown: Vec<Option<Cell>> = (0..sweep.columns.len()).map(cell).collect();
-            if sweep.file.average.is_some() {
-                shown.push(average(&shown));
+            if let Some(label) = &sweep.file.average {
+                shown.push(average(&shown, sweep.published(r, label)));
             }
             shown.extend(sweep.also_columns().map(|(also, c, label)| {
                 let figure = |run: &usize| also.of(results[*run].as_ref().ok()?);
@@ -89,7 +92,8 @@ impl Table {
                 let any = values.iter().any(Option::is_some);
                 any.then(|| summarized(values, sweep.published(r, &label), also.decimals()))
             }));
-            Row { label: row.label.clone(), reference: row.reference, cells: shown }
+            let (label, baseline) = (row.label.clone(), row.baseline.clone());
+            Row { label, reference: row.reference, baseline, cells: shown }
         });
         let labels = || sweep.columns.iter().map(|column| column.label.clone());
         let more = sweep.also_columns().map(|(_, _, label)| label);
@@ -110,7 +114,10 @@ impl Table {
     /// Finds the best cell of each column, and tests the others against the baseline.
     fn compare(&mut self) {
         let sign = if self.higher_is_better { 1.0 } else { -1.0 };
-        let baseline = self.rows.iter().position(|row| Some(&row.label) == self.baseline.as_ref());
+        let named = |row: &Row| row.baseline.clone().or(self.baseline.clone());
+        let place = |label: String| self.rows.iter().position(|row| row.label == label);
+        let baselines: Vec<Option<usize>> =
+            self.rows.iter().map(|row| place(named(row)?)).collect();
         for c in 0..self.columns.len() {
             let rivals = || {
                 self.rows
@@ -123,13 +130,15 @@ impl Table {
                 .map(|mean| sign * mean)
                 .fold(f64::NEG_INFINITY, f64::max);
             let compared = rivals().count() > 1;
-            let theirs =
-                baseline.and_then(|row| self.rows[row].cells[c].clone()).unwrap_or_default().values;
+            let values = |row: &usize| self.rows[*row].cells[c].clone().unwrap_or_default().values;
+            let theirs: Vec<Option<Vec<Option<f64>>>> =
+                baselines.iter().map(|baseline| baseline.as_ref().map(values)).collect();
             for (r, row) in self.rows.iter_mut().enumerate() {
                 let Some(cell) = row.cells[c].as_mut().filter(|_| !row.reference) else { continue };
+                cell.p_value = None;
                 cell.best = compared && cell.mean.is_some_and(|mean| sign * mean == best);
-                if baseline.is_some_and(|row| row != r) {
-                    let pairs = cell.values.iter().zip(&theirs);
+                if let Some(theirs) = theirs[r].as_ref().filter(|_| baselines[r] != Some(r)) {
+                    let pairs = cell.values.iter().zip(theirs);
                     let differences: Vec<f64> = pairs
                         .filter_map(|(ours, theirs)| Some(sign * ((*ours)? - (*theirs)?)))
                         .collect();
@@ -140,16 +149,15 @@ impl Table {
     }
 }
 
-/// The mean over the columns, seed by seed; none for a row that does not have them all.
-fn average(cells: &[Option<Cell>]) -> Option<Cell> {
+/// The mean over the columns, seed by seed; none for a row that does not have them all. A published
+/// average is shown only if it was published for these columns, and never computed from others.
+fn average(cells: &[Option<Cell>], published: Option<f64>) -> Option<Cell> {
     let all: Vec<&Cell> = cells.iter().map(Option::as_ref).collect::<Option<_>>()?;
     let seeds = all.iter().map(|cell| cell.values.len()).min()?;
     let of_seed = |seed: usize| {
         let found: Option<Vec<f64>> = all.iter().map(|cell| cell.values[seed]).collect();
         mean(&found?)
     };
-    let published: Option<Vec<f64>> = all.iter().map(|cell| cell.published).collect();
-    let published = published.and_then(|all| mean(&all));
     let decimals = all.first()?.decimals;
     Some(summarized((0..seeds).map(of_seed).collect(), published, decimals))
 }
@@ -192,6 +200,7 @@ mod tests {
                 .map(|(label, values)| Row {
                     label: (*label).into(),
                     reference: *label == "non-private",
+                    baseline: None,
                     cells: vec![Some(summarized(values.clone(), None, 2))],
                 })
                 .collect(),
@@ -208,10 +217,32 @@ mod tests {
             |values: [Option<f64>; 2], published| Some(summarized(values.into(), published, 2));
         let (one, two) =
             (cell([Some(1.0), Some(2.0)], Some(10.0)), cell([Some(3.0), None], Some(20.0)));
-        let found = average(&[one.clone(), two]).unwrap();
+        let found = average(&[one.clone(), two.clone()], None).unwrap();
         assert_eq!(found.values, [Some(2.0), None]);
-        assert_eq!((found.mean, found.published), (Some(2.0), Some(15.0)));
-        assert_eq!(average(&[one, None]), None);
+        assert_eq!((found.mean, found.published), (Some(2.0), None));
+        assert_eq!(average(&[one.clone(), two], Some(14.9)).unwrap().published, Some(14.9));
+        assert_eq!(average(&[one, None], None), None);
+    }
+
+    /// Rows of another reading are tested against the baseline of that reading.
+    #[test]
+    fn a_row_can_have_a_baseline_of_its_own() {
+        let mut table = table(
+            true,
+            &[
+                ("base", vec![Some(9.0), Some(9.1), Some(9.3)]),
+                ("other base", vec![Some(1.0), Some(1.2), Some(1.1)]),
+                ("other", vec![Some(3.0), Some(3.1), Some(3.2)]),
+            ],
+        );
+        assert!(table.rows[2].cells[0].as_ref().unwrap().p_value.unwrap() > 0.9);
+        for row in &mut table.rows[1..] {
+            row.baseline = Some("other base".into());
+        }
+        table.compare();
+        let p_value = |row: usize| table.rows[row].cells[0].as_ref().unwrap().p_value;
+        assert_eq!((p_value(0), p_value(1)), (None, None));
+        assert!(p_value(2).unwrap() < LEVEL);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Relevance is neither made nor lost on its way through a model.
 
+mod published;
+
 use undertone::data::{Example, Target};
 use undertone::explain::relevance::{AlphaBeta, Explainer, LinearRule, Probes, rules};
 use undertone::gradient::Clip;
@@ -8,7 +10,9 @@ use undertone::method::central::{
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::linear::Linear;
-use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
+use undertone::model::tuning::{
+    AdapterSettings, Ia3Settings, LoraSettings, PromptSettings, Tuning,
+};
 use undertone::model::{Model, Origin, TaskHead};
 use undertone::run::InitialRelevance;
 use undertone::step::Allocator;
@@ -60,11 +64,19 @@ fn example(task_head: TaskHead) -> Example {
     }
 }
 
-fn tunings(task_head: TaskHead) -> Vec<Tuning> {
+fn scales_embeddings(architecture: Architecture) -> bool {
+    [Architecture::Gemma2, Architecture::Gemma3].contains(&architecture)
+}
+
+fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
     let mut all = vec![
         Tuning::Lora(LoraSettings { rank: 2, ..LoraSettings::default() }),
         Tuning::Adapter(AdapterSettings { size: 4, ..AdapterSettings::default() }),
+        Tuning::Ia3(Ia3Settings::default()),
     ];
+    if !scales_embeddings(architecture) {
+        all.push(Tuning::Prompt(PromptSettings { tokens: 3 }));
+    }
     if task_head == TaskHead::SequenceClassification {
         all.push(Tuning::Head);
     }
@@ -75,7 +87,8 @@ fn tunings(task_head: TaskHead) -> Vec<Tuning> {
 #[test]
 fn relevance_without_a_rule_is_refused() {
     let task_head = TaskHead::SequenceClassification;
-    let model = model(Architecture::Deberta, task_head, &tunings(task_head)[0]);
+    let tuning = &tunings(Architecture::Deberta, task_head)[0];
+    let model = model(Architecture::Deberta, task_head, tuning);
     let explainer =
         Explainer::new(&model, AlphaBeta::default(), InitialRelevance::TopK(5), PROBES).unwrap();
     let said = explainer.relevance(&example(task_head)).unwrap_err().to_string();
@@ -85,7 +98,7 @@ fn relevance_without_a_rule_is_refused() {
 #[test]
 fn the_total_is_the_same_at_every_layer() {
     for (architecture, task_head) in KINDS {
-        for tuning in tunings(task_head) {
+        for tuning in tunings(architecture, task_head) {
             let model = model(architecture, task_head, &tuning);
             for (alpha, beta) in [(1.0, 0.0), (2.0, -1.0), (0.5, 0.5)] {
                 let rule = AlphaBeta { alpha, beta };
@@ -181,7 +194,7 @@ fn maps_of_two_seeds_agree() {
     for (architecture, task_head) in
         [(Architecture::Llama, TaskHead::CausalLanguageModel), (KINDS[0].0, KINDS[0].1)]
     {
-        for tuning in tunings(task_head).into_iter().take(2) {
+        for tuning in tunings(architecture, task_head).into_iter().take(2) {
             let model = model(architecture, task_head, &tuning);
             for alpha in [1.0, 0.5] {
                 let rule = AlphaBeta { alpha, beta: 1.0 - alpha };

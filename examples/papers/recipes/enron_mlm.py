@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Turns the Enron mails into the files that anadp-figure1 trains a masked language model on.
 
-    examples/papers/recipes/enron_mlm.py SOURCE --out data/enron
+    examples/papers/recipes/enron_mlm.py SOURCE --out data/enron-mlm
 
 SOURCE is one of
   a folder       the mails as they are published, one file each (maildir/skilling-j/sent/1.)
@@ -25,7 +25,8 @@ import hashlib
 import json
 import pathlib
 import re
-import sys
+
+from common import fail
 
 PHONE = re.compile(r"(?<![A-Za-z0-9])(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}(?![A-Za-z0-9])")
 ADDRESS = re.compile(r"[A-Za-z0-9][\w.%+'-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|\b\d{1,5} [A-Z][a-z]+ (?:Street|St|Avenue|Ave|Road|Rd|Drive|Dr)\b")
@@ -50,7 +51,7 @@ def of_csv(path):
     with open(path, newline="", encoding="utf-8", errors="replace") as file:
         for row in csv.DictReader(file):
             if "message" not in row:
-                sys.exit(f"{path} has no column \"message\"")
+                fail(f"{path} has no column \"message\"")
             yield parsed(row["message"].encode())
 
 
@@ -63,7 +64,7 @@ def of_lines(path):
                 headers = mail.get("headers", mail)
                 yield str(headers.get("From", "")), str(headers.get("Subject", "")), mail["body"]
             except (ValueError, KeyError, AttributeError) as problem:
-                sys.exit(f"{path}:{number}: is no mail with a body ({problem})")
+                fail(f"{path}:{number}: is no mail with a body ({problem})")
 
 
 def mails(source):
@@ -73,7 +74,7 @@ def mails(source):
         return of_csv(source)
     if source.suffix in (".jsonl", ".gz"):
         return of_lines(source)
-    sys.exit(f"{source} is neither a folder nor .csv, .jsonl or .jsonl.gz")
+    fail(f"{source} is neither a folder nor .csv, .jsonl or .jsonl.gz")
 
 
 def share(text):
@@ -90,9 +91,9 @@ def main():
     parser.add_argument("--most", type=int, help="at most so many mails, the first that qualify")
     args = parser.parse_args()
     if not args.source.exists():
-        sys.exit(f"{args.source} does not exist")
+        fail(f"{args.source} does not exist")
     if not 0 < args.validation < 1:
-        sys.exit("--validation must lie between 0 and 1")
+        fail("--validation must lie between 0 and 1")
     args.out.mkdir(parents=True, exist_ok=True)
     seen, counts = set(), {"train": 0, "validation": 0}
     files = {name: open(args.out / f"{name}.jsonl", "w", encoding="utf-8") for name in counts}
@@ -110,7 +111,7 @@ def main():
     for file in files.values():
         file.close()
     if not all(counts.values()):
-        sys.exit(f"{args.source}: {counts['train']} mails to train on and {counts['validation']} for validation; both files need some")
+        fail(f"{args.source}: {counts['train']} mails to train on and {counts['validation']} for validation; both files need some")
     print(f"{counts['train']} mails to train on, {counts['validation']} for validation, in {args.out}")
 
 

@@ -78,11 +78,30 @@ class Recipes(unittest.TestCase):
                 self.assertTrue(row["text"].endswith("Regards"), row)
                 self.assertIn(row["author"], [f"a.smith{i}@enron.com" for i in range(3)])
 
+    def test_enron_mlm_keeps_mails_with_numbers_and_separates_authors(self):
+        raw = self.folder / "maildir"
+        raw.mkdir()
+        lines = self.folder / "ham.jsonl"
+        with open(lines, "w", encoding="utf-8") as out:
+            for i in range(60):
+                # The last ten are copies, and every third mail has no number.
+                n = min(i, 49)
+                body = f"Call 713-555-{n:04}." if n % 3 else f"Nothing to call, {n}."
+                author = f"a{n % 20}@enron.com"
+                (raw / f"{i}.").write_text(f"From: {author}\nSubject: x\n\n{body}")
+                mail = {"headers": {"From": author, "Subject": "x"}, "body": body}
+                out.write(json.dumps(mail) + "\n")
+        for source in [raw, lines]:
+            train, validation = self.both("enron_mlm.py", source, "--validation", 0.3)
+            self.assertEqual(len(train) + len(validation), 33)
+            self.assertFalse({r["author"] for r in train} & {r["author"] for r in validation})
+            self.assertTrue(all("713-555" in row["text"] for row in train))
+
     def test_mistakes_are_one_sentence(self):
         empty = self.folder / "empty"
         empty.mkdir()
         (self.folder / "bad.jsonl").write_text("{\n")
-        for recipe in ["echr.py", "enron.py"]:
+        for recipe in ["echr.py", "enron.py", "enron_mlm.py"]:
             for raw in ["missing", "empty", "bad.jsonl"]:
                 done = run(recipe, self.folder / raw, self.folder / "out")
                 self.assertEqual(done.returncode, 2, raw)

@@ -23,6 +23,8 @@ fn published_methods_claim_and_guarantee_nothing() {
         summary["records"]["sufficient_epsilon"].as_f64().unwrap(),
     );
     assert!(exact > 100.0 && condition > exact / 2.0, "{exact} {condition}");
+    // With C = 1 and twenty columns, s₂² = 20 is above s₂.
+    assert!(summary["records"]["printed_epsilon"].as_f64().unwrap() > condition);
     let ew_ft = set(&[
         "privacy.method=ew-ft",
         "privacy.mode=paper",

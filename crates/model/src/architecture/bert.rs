@@ -92,6 +92,7 @@ pub(super) fn encoder(
     let activation = config.activation("hidden_act", "gelu")?;
     let table = |name: &str| format!("{prefix}.embeddings.{name}_embeddings.weight");
     let embeddings = Embeddings {
+        prompt: None,
         tokens: builder.tensor(&table("word"), &[sizes.vocabulary, hidden])?,
         scale: 1.0,
         positions: Some((

@@ -32,6 +32,7 @@ pub(super) fn build(
         }
     };
     let embeddings = Embeddings {
+        prompt: None,
         tokens: builder.tensor(&table("word"), &[sizes.vocabulary, hidden])?,
         scale: 1.0,
         positions: None,

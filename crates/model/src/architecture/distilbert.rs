@@ -32,6 +32,7 @@ pub(super) fn build(
     let activation = config.activation("activation", "gelu")?;
     let table = |name: &str| format!("distilbert.embeddings.{name}_embeddings.weight");
     let embeddings = Embeddings {
+        prompt: None,
         tokens: builder.tensor(&table("word"), &[sizes.vocabulary, hidden])?,
         scale: 1.0,
         positions: Some((builder.tensor(&table("position"), &[sizes.positions, hidden])?, 0)),

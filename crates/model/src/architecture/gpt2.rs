@@ -43,6 +43,7 @@ pub(super) fn build(
     let attention_dropout = config.dropout_or_zero("attn_pdrop")?;
     let activation = config.activation("activation_function", "gelu_new")?;
     let embeddings = Embeddings {
+        prompt: None,
         tokens: builder.tensor("transformer.wte.weight", &[sizes.vocabulary, hidden])?,
         scale: 1.0,
         positions: Some((builder.tensor("transformer.wpe.weight", &[sizes.positions, hidden])?, 0)),

@@ -280,6 +280,7 @@ pub(super) fn decoder(
     let epsilon = config.epsilon_or("rms_norm_eps", parts.epsilon)?;
     let attention_dropout = config.dropout_or_zero("attention_dropout")?;
     let embeddings = Embeddings {
+        prompt: None,
         tokens: builder.tensor("model.embed_tokens.weight", &[sizes.vocabulary, hidden])?,
         scale: parts.embedding_scale,
         positions: None,

@@ -31,6 +31,7 @@ pub(super) fn build(
         }
     }
     let embeddings = Embeddings {
+        prompt: None,
         tokens: builder
             .tensor("model.embeddings.tok_embeddings.weight", &[sizes.vocabulary, hidden])?,
         scale: 1.0,

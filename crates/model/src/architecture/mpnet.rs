@@ -35,6 +35,7 @@ pub(super) fn build(
     let epsilon = config.epsilon_or("layer_norm_eps", 1e-12)?;
     let table = |name: &str| format!("mpnet.embeddings.{name}_embeddings.weight");
     let embeddings = Embeddings {
+        prompt: None,
         tokens: builder.tensor(&table("word"), &[sizes.vocabulary, hidden])?,
         scale: 1.0,
         positions: Some((

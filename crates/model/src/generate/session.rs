@@ -32,14 +32,18 @@ impl<'a> Session<'a> {
     }
 
     /// Appends tokens (at least one) to each sequence; returns the next token's logits,
-    /// `[sequences, vocabulary]`.
+    /// `[sequences, vocabulary]`. An empty sequence begins with the model's soft prompt.
     pub fn extend(&mut self, tokens: &[Vec<u32>]) -> Result<Matrix> {
         let mut starts = vec![0];
         let mut packed = Vec::new();
         let mut positions = Vec::new();
+        let prompt = self.model.network.embeddings.prompt;
         for (new, length) in tokens.iter().zip(&mut self.lengths) {
+            let before: Vec<u32> =
+                prompt.iter().filter(|_| *length == 0).flat_map(|prompt| prompt.ids()).collect();
+            let new = [&before[..], new].concat();
             positions.extend((*length..*length + new.len()).map(|p| p as u32));
-            packed.extend_from_slice(new);
+            packed.extend_from_slice(&new);
             starts.push(packed.len());
             *length += new.len();
         }

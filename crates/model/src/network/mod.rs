@@ -1,6 +1,7 @@
 //! The whole model: layers, parameters and forward passes.
 
 mod halves;
+mod prompt;
 mod training;
 
 use super::folder::Config;
@@ -184,10 +185,13 @@ impl Model {
 
     /// Fails if the batch has an unknown token, or an empty or overlong sequence.
     pub fn check(&self, batch: &Batch) -> Result<()> {
-        self.check_tokens(&batch.tokens)?;
+        let batch = &*self.prompted(batch);
         let network = &self.network;
+        let before = network.embeddings.prompt.map_or(0, |prompt| prompt.tokens);
         for window in batch.starts.windows(2) {
-            let length = window[1] - window[0];
+            let own = (window[0] + before).min(window[1])..window[1];
+            self.check_tokens(&batch.tokens[own.clone()])?;
+            let length = own.len();
             if length == 0 {
                 return Err(Error::Request(
                     "a sequence has no tokens; give every row some text".into(),
@@ -268,9 +272,10 @@ impl Model {
     }
 
     /// Hidden states `[tokens, hidden]` after the embeddings, after each block, and after the final
-    /// normalization, if any.
+    /// normalization, if any; with a soft prompt, also of its virtual tokens.
     pub fn hidden_states(&self, batch: &Batch) -> Result<Vec<Matrix>> {
         self.check(batch)?;
+        let batch = &*self.prompted(batch);
         let positions = positions(&batch.starts);
         let pass = self.pass(&batch.starts, &positions, None, false);
         let mut states =
@@ -300,6 +305,8 @@ impl Model {
         noise: Option<&dyn Perturb>,
     ) -> Result<Matrix> {
         self.check(batch)?;
+        let (batch, wanted) = (&*self.prompted(batch), self.prompted_rows(batch, wanted));
+        let wanted = wanted.as_deref();
         let padded = self.padded(batch)?;
         let (lower, visible) = lower(batch, padded.as_ref());
         let positions = self.lower_positions(&lower.starts, visible);

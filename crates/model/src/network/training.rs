@@ -73,6 +73,8 @@ impl Model {
         options: &ForwardOptions,
     ) -> Result<Forward> {
         self.check(batch)?;
+        let (batch, wanted) = (&*self.prompted(batch), self.prompted_rows(batch, wanted));
+        let wanted = wanted.as_deref();
         let keep = self.lowest_trainable();
         let dropout_seed = options.dropout_seed;
         let padded = self.padded(batch)?;
@@ -250,7 +252,8 @@ impl Model {
         )
     }
 
-    /// [`Model::train`] with options.
+    /// [`Model::train`] with options. A model with a soft prompt needs a [prompted](Self::prompted)
+    /// batch, whose tokens are those of the factors.
     pub fn train_with(
         &self,
         batch: &Batch,
@@ -258,6 +261,13 @@ impl Model {
         options: &ForwardOptions,
         receiver: &mut dyn Receiver,
     ) -> Result<Losses> {
+        if self.missing_prompt(batch).is_some() {
+            return Err(Error::Request(
+                "the batch lacks the soft prompt's virtual tokens, so its gradients could not be \
+                 told apart; pass Model::prompted(batch)"
+                    .into(),
+            ));
+        }
         let objective = Objective::of(batch, self.network.head.task_head)?;
         let forward = self.forward_with(batch, Some(&objective.rows), options)?;
         let (of_rows, gradient) =

@@ -1,12 +1,12 @@
 //! Adapter folders: `adapter_config.json`, `adapter_model.safetensors` and, for classifiers,
 //! `labels.json` with the label names.
 //!
-//! LoRA and (IA)³ use the layout of Hugging Face PEFT. The other fine-tuning methods have
+//! LoRA, (IA)³ and soft prompts use the layout of Hugging Face PEFT. The other fine-tuning methods have
 //! `"undertone_type"`: `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration, with
 //! the method's settings under `"settings"`, and tensors under the model's parameter names. All
 //! have the task under `"task_type"`, like PEFT.
 
-use super::{AdapterSettings, Tuning, adapter, peft, peft_ia3, train_head};
+use super::{AdapterSettings, Tuning, adapter, peft, peft_ia3, peft_prompt, train_head};
 use crate::folder::{BaseModel, LoadOptions, Weights, load, save_tensors};
 use crate::sanitized::load_sanitizer;
 use crate::{Error, Model, Result};
@@ -38,6 +38,10 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &BaseModel) -> Result<()
             let named = peft::parameters(model)?;
             save_tensors(&tensors, named.iter().map(|(name, p)| (name.clone(), p)))?;
             peft_ia3::config(model, settings, &base.name)
+        }
+        Tuning::Prompt(settings) => {
+            save_tensors(&tensors, peft_prompt::parameters(model).into_iter())?;
+            peft_prompt::config(model, settings, &base.name)
         }
         other => {
             let trained = model.parameters.iter().map(|(_, p)| p).filter(|p| p.trainable);
@@ -155,7 +159,10 @@ pub fn load_adapter(model: &mut Model, folder: &Path) -> Result<()> {
         return match kind {
             "LORA" => peft::load(model, folder, &config, &weights),
             "IA3" => peft_ia3::load(model, folder, &config, &weights),
-            _ => Err(wrong(format!("peft_type is {kind}; LORA and IA3 are supported"))),
+            "PROMPT_TUNING" => peft_prompt::load(model, folder, &config, &weights),
+            _ => Err(wrong(format!(
+                "peft_type is {kind}; LORA, IA3 and PROMPT_TUNING are supported"
+            ))),
         };
     }
     let tuning = match config.get("undertone_type").and_then(Value::as_str) {

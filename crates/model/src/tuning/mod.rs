@@ -1,15 +1,20 @@
 //! Fine-tuning methods, which determine the trainable parameters: full, task head, BitFit, LoRA,
-//! (IA)³ and bottleneck adapters.
+//! (IA)³, bottleneck adapters and soft prompts.
 
 mod adapter;
+mod bitfit;
 mod folder;
 mod ia3;
 mod lora;
 mod peft;
 mod peft_ia3;
+mod peft_prompt;
+mod prompt;
 
 pub use folder::{base_of_adapter, is_adapter, load_adapted, load_adapter, save_adapter};
-pub use undertone_settings::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
+pub use undertone_settings::{
+    AdapterSettings, Ia3Settings, InitialBiases, LoraSettings, PromptSettings, Tuning,
+};
 
 use super::layer::linear::Linear;
 use super::{Error, Model, Network, Origin, ParameterId, Result};
@@ -36,23 +41,11 @@ impl Model {
                 ));
             }
             Tuning::Head => {}
-            Tuning::Bitfit => {
-                let mut found = false;
-                for (_, parameter) in
-                    model.parameters.iter_mut().filter(|(_, p)| p.name.ends_with("bias"))
-                {
-                    parameter.trainable = true;
-                    found = true;
-                }
-                if !found {
-                    return Err(Error::Tuning(
-                        "this model has no biases, so BitFit would train nothing; use lora".into(),
-                    ));
-                }
-            }
+            Tuning::Bitfit => bitfit::attach(model)?,
             Tuning::Lora(settings) => lora::attach(model, settings, seed)?,
             Tuning::Ia3(settings) => ia3::attach(model, settings)?,
             Tuning::Adapter(settings) => adapter::attach(model, settings, seed)?,
+            Tuning::Prompt(settings) => prompt::attach(model, settings, seed)?,
         }
         train_head(model);
         model.parameters.expand_trainable()?;
@@ -113,6 +106,11 @@ pub fn merge(model: &mut Model) -> Result<()> {
         Some(Tuning::Adapter(_)) => Err(Error::Tuning(
             "a bottleneck adapter is not linear, so it cannot be merged into the weights; use it \
              with --adapter"
+                .into(),
+        )),
+        Some(Tuning::Prompt(_)) => Err(Error::Tuning(
+            "a soft prompt is not in the weights, so it cannot be merged into them; use it with \
+             --adapter"
                 .into(),
         )),
         _ => {

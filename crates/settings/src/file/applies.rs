@@ -167,8 +167,11 @@ const RULES: &[Rule] = &[
         file.privacy.mvg.attention != AttentionSource::Position
     }),
     rule("privacy.mvg.head", "mode = \"paper\"", is_paper),
-    rule("model.tuning.ia3", "gradient methods other than rap-ft, and non-private runs", |file| {
-        !file.privacy.method.is_local() && file.privacy.method != MethodName::RapFt
+    rule("model.tuning.ia3", "gradient methods and non-private runs", |file| {
+        !file.privacy.method.is_local()
+    }),
+    rule("model.tuning.prompt", "gradient methods and non-private runs", |file| {
+        !file.privacy.method.is_local()
     }),
     rule(
         "model.tuning.lora.dora",
@@ -183,6 +186,7 @@ const RULES: &[Rule] = &[
         "methods other than rap-ft, whose mask is of single coordinates",
         |file| file.privacy.method != MethodName::RapFt,
     ),
+    rule("model.biases", "model.tuning = \"bitfit\"", |file| file.model.tuning == Tuning::Bitfit),
     rule("model.quantize", "model.tuning other than \"full\"", |file| {
         file.model.tuning != Tuning::Full
     }),

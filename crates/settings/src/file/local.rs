@@ -328,6 +328,10 @@ pub struct MvgSection {
     pub attention_epsilon: f64,
     /// Expected number of examples averaged into the attention map; 2000 by default.
     pub attention_examples: usize,
+    /// Whether the attention map is averaged over heads, to replicate the paper; `averaged` by
+    /// default in paper mode and `separate` in proved mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_heads: Option<AttentionHeads>,
     /// Classifier that reads the noisy columns; `linear` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<MvgHead>,
@@ -355,9 +359,20 @@ impl Default for MvgSection {
             attention: AttentionSource::Position,
             attention_epsilon: 1.0,
             attention_examples: 2000,
+            attention_heads: None,
             head: None,
         }
     }
+}
+
+/// How the heads of an attention map are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionHeads {
+    /// The mean over the heads weighs all values, as published.
+    Averaged,
+    /// Each head weighs its own values.
+    Separate,
 }
 
 /// Attention from which the tokens' contributions are computed.

@@ -19,15 +19,18 @@ pub use auto::{AutoKey, Choices};
 pub use data::{DataSection, Format, LongTexts, MAX_TOKENS, OnBadRow, TaskName};
 pub use keys::key_named;
 pub use local::{
-    AccountedBatch, AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind,
-    LearnerKind, Lengths, LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile,
-    ReleaseKind, ReleasedRows,
+    AccountedBatch, AdaptSection, AttentionHeads, AttentionSource, Bounding, EncoderActivation,
+    EncoderKind, LearnerKind, Lengths, LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer,
+    PublicFile, ReleaseKind, ReleasedRows,
 };
-pub use model::{AdapterSettings, Ia3Settings, LoraSettings, ModelSection, Quantize, Tuning};
+pub use model::{
+    AdapterSettings, Ia3Settings, InitialBiases, LoraSettings, ModelSection, PromptSettings,
+    Quantize, Tuning,
+};
 pub use privacy::{
-    AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm, ImportanceSource,
-    InitialRelevance, MethodName, ModeName, NoiseCorrelation, NoiseSchedule, PrivacySection,
-    RapFtSection, RelevanceRule, RelevanceSource,
+    ActivationRule, AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm,
+    ImportanceSource, InitialRelevance, MaskRanking, MethodName, ModeName, NoiseCorrelation,
+    NoiseSchedule, PrivacySection, RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use spelling::edit_distance;
 pub use training::{

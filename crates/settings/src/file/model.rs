@@ -22,6 +22,21 @@ pub struct ModelSection {
     /// Quantization of the frozen weights of linear layers (QLoRA); none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantize: Option<Quantize>,
+    /// Values from which BitFit's biases start, to replicate Rap-FT; by default those of the base
+    /// model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub biases: Option<InitialBiases>,
+}
+
+/// Values from which BitFit's biases start, instead of those of the base model. Rap-FT "initializes
+/// the bias of the pretrained model" and does not say how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InitialBiases {
+    /// Zero, as GPT-2 and BERT initialize them. A zero bias has no relevance.
+    Zero,
+    /// Normal with std 0.02, as GPT-2 and BERT initialize weights.
+    Normal,
 }
 
 /// Quantization of frozen weights.
@@ -63,6 +78,9 @@ pub enum Tuning {
     Ia3(Ia3Settings),
     /// Bottleneck adapters after attention and feed-forward layers, and the classification head.
     Adapter(AdapterSettings),
+    /// Prompt tuning: the embeddings of virtual tokens before every text, and the classification
+    /// head.
+    Prompt(PromptSettings),
 }
 
 impl Tuning {
@@ -75,12 +93,13 @@ impl Tuning {
             Self::Lora(_) => "lora",
             Self::Ia3(_) => "ia3",
             Self::Adapter(_) => "adapter",
+            Self::Prompt(_) => "prompt",
         }
     }
 
     /// Whether training adds parameters and keeps those of the base model's blocks frozen.
     pub fn leaves_base(&self) -> bool {
-        matches!(self, Self::Lora(_) | Self::Ia3(_) | Self::Adapter(_))
+        matches!(self, Self::Lora(_) | Self::Ia3(_) | Self::Adapter(_) | Self::Prompt(_))
     }
 }
 
@@ -166,5 +185,19 @@ pub struct AdapterSettings {
 impl Default for AdapterSettings {
     fn default() -> Self {
         Self { size: 64, activation: "gelu".into() }
+    }
+}
+
+/// Hyperparameters of prompt tuning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PromptSettings {
+    /// Number of virtual tokens, from 1 to 1024; 20 by default. A text has as many positions fewer.
+    pub tokens: usize,
+}
+
+impl Default for PromptSettings {
+    fn default() -> Self {
+        Self { tokens: 20 }
     }
 }

@@ -107,6 +107,7 @@ impl RunFile {
             Tuning::Adapter(adapter) => {
                 within("model.tuning.adapter.size", adapter.size, 1..=WIDEST)
             }
+            Tuning::Prompt(prompt) => within("model.tuning.prompt.tokens", prompt.tokens, 1..=1024),
             Tuning::Full | Tuning::Head | Tuning::Bitfit | Tuning::Ia3(_) => Ok(()),
         }
     }

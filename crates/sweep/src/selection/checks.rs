@@ -34,6 +34,7 @@ pub fn section(sweep: &Sweep) -> Result<SelectionSection> {
         (!file.seeds.is_empty(), "seeds"),
         (file.audit.is_some(), "audit"),
         (file.losses, "losses"),
+        (file.noise, "noise"),
         (!file.also.is_empty(), "also"),
         (file.average.is_some(), "average"),
         (file.baseline.is_some(), "baseline"),

@@ -45,7 +45,8 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
     let mut rows = Vec::with_capacity(change.len() * canaries.len());
     for canary in canaries {
         let mut found = Gradients::new(&before.parameters);
-        before.train(&Batch::pack([canary]), Weighting::SumOfUnits, None, &mut found)?;
+        let batch = Batch::pack([canary]);
+        before.train(&before.prompted(&batch), Weighting::SumOfUnits, None, &mut found)?;
         let first = rows.len();
         for (id, change) in &moved {
             match found.get(*id) {

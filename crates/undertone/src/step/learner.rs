@@ -232,6 +232,8 @@ impl Learner {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
+        // Factors have one row for each token that the layers read.
+        let batch = &*self.model.prompted(batch);
         match &step.allocation {
             None => self.model.train(batch, Weighting::SumOfUnits, dropout_seed, sum)?.by_example(),
             Some(allocation) => {

@@ -51,6 +51,9 @@ impl Prepared {
         }
         check_head(&model, &plan.model.tuning)?;
         model.apply_tuning(&plan.model.tuning, seed)?;
+        if let Some(biases) = plan.model.biases {
+            model.initialize_biases(biases, seed)?;
+        }
         model.to_device(device)?;
         model.recompute = plan.compute.recompute;
         if plan.model.tuning.leaves_base() && !matches!(plan.method, Method::Local(_)) {
@@ -143,7 +146,13 @@ pub(crate) fn reader(plan: &Plan) -> Result<(Tokenizer, usize, Option<Labels>)> 
         ..LoadOptions::default()
     };
     let model = Outline::read(&origin, &options)?.model;
-    let tokenizer = model.tokenizer(&origin, plan.data.max_tokens)?;
+    // A soft prompt takes positions of the text.
+    let before = match &plan.model.tuning {
+        Tuning::Prompt(prompt) => prompt.tokens,
+        _ => 0,
+    };
+    let room = model.network.max_positions.saturating_sub(before).max(1);
+    let tokenizer = model.tokenizer(&origin, plan.data.max_tokens.min(room))?;
     let known = tokenizer.usable();
     Ok((tokenizer, known, labels))
 }

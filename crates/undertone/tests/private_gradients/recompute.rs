@@ -23,6 +23,7 @@ fn computing_activations_again_changes_no_bit() {
             let mut model = model(architecture, task_head, &tuning, 16);
             model.to_device(&device).unwrap();
             let batch = Batch::pack(&examples(&[9, 12, 4, 7], &[0, 1, 1, 2], task_head));
+            let batch = model.prompted(&batch).into_owned();
             let flat = Clip::Flat(0.05);
             let ways = [
                 Way::plain(&model, &flat),

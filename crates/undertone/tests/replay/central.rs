@@ -7,6 +7,8 @@ const LORA: &str = "{ lora = { rank = 2 } }";
 /// Not a divisor of anything: rate and divisor follow from the declaration.
 const UNITS: &str = "units = 31\n";
 
+const PROMPT: &str = "{ prompt = { tokens = 3 } }";
+
 /// A method's lines of `[privacy]`, and which tunings it has.
 fn methods() -> Vec<(&'static str, String, &'static [&'static str])> {
     let all: &[&str] = &[
@@ -17,9 +19,10 @@ fn methods() -> Vec<(&'static str, String, &'static [&'static str])> {
         "\"head\"",
         "{ ia3 = {} }",
         "{ lora = { rank = 2, dora = true } }",
+        PROMPT,
     ];
     let weighted: &[&str] = &["\"full\"", LORA, "{ adapter = { size = 3 } }"];
-    let peft: &[&str] = &[LORA, "{ adapter = { size = 3 } }", "\"bitfit\""];
+    let peft: &[&str] = &[LORA, "{ adapter = { size = 3 } }", "\"bitfit\"", "{ ia3 = {} }", PROMPT];
     let with = |lines: &str| format!("noise_multiplier = 0.8\ndelta = 1e-3\n{UNITS}{lines}");
     let epsilon = |lines: &str| format!("epsilon = 6.0\ndelta = 1e-3\n{UNITS}{lines}");
     let adaptive = "{ adaptive = { quantile = 0.5, initial = 0.3, rate = 0.2 } }";

@@ -20,9 +20,20 @@ impl AttentionMap {
         Self { heads, tokens, weights: vec![0.0; heads * tokens] }
     }
 
-    /// The weight of a head and token.
+    /// The weight of a head and token. A single head stands for all.
     pub fn weight(&self, head: usize, token: usize) -> f64 {
+        let head = if self.heads == 1 { 0 } else { head };
         self.weights[head * self.tokens + token]
+    }
+
+    /// The mean over the heads, as a map with one head: again a distribution over the tokens.
+    pub fn averaged(&self) -> Self {
+        let mut map = Self::zeros(1, self.tokens);
+        for head in self.weights.chunks_exact(self.tokens.max(1)) {
+            let share = 1.0 / self.heads.max(1) as f64;
+            map.weights.iter_mut().zip(head).for_each(|(sum, weight)| *sum += share * weight);
+        }
+        map
     }
 
     /// Adds `share` times the weights of a sequence, `[heads, tokens]`; tokens beyond the map are
@@ -84,6 +95,22 @@ pub fn positional(model: &Model, tokens: usize, last_token: bool) -> Result<Atte
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Equation 10, averaged over the heads as published: a distribution, which one example moves
+    /// by at most √2 over the number of examples.
+    #[test]
+    fn the_mean_over_heads_is_a_distribution() {
+        let weights = vec![0.5, 0.5, 0.0, 0.1, 0.2, 0.7];
+        let map = AttentionMap { heads: 2, tokens: 3, weights };
+        let found = map.averaged();
+        assert_eq!((found.heads, found.tokens), (1, 3));
+        for (have, want) in found.weights.iter().zip([0.3, 0.35, 0.35]) {
+            assert!((have - want).abs() < 1e-12);
+        }
+        // Every head reads the mean.
+        assert_eq!(found.weight(1, 2), found.weight(0, 2));
+        assert_eq!(map.weight(1, 2), 0.7);
+    }
 
     /// Whatever a model computes, a head's weights are non-negative and sum to at most 1, so
     /// replacing an example moves them by at most √2.

@@ -4,9 +4,10 @@
 //! Input i of a linear layer contributes the share r_ij = |W_ij| / Σ_k |W_kj| to output j, so the
 //! shares of an output sum to 1. Through a chain of layers, contributions multiply, R ← R r, and
 //! still sum to 1. Attention mixes tokens with weights that depend on the text; here the weights
-//! are given ([`AttentionMap`]), separately for each head. The value columns of a head use that
-//! head's weights, so different outputs depend on different tokens. Residual sums, normalizations
-//! and activations are skipped, as in the published method.
+//! are given ([`AttentionMap`]): averaged over the heads, as in the published method, or separately
+//! for each, where the value columns of a head use that head's weights. With one average for all
+//! heads, every output depends on the tokens in the same shares. Residual sums, normalizations and
+//! activations are skipped, as in the published method.
 
 mod attention;
 

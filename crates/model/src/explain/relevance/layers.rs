@@ -1,10 +1,9 @@
-//! Linear layers with LoRA, adapters, feed-forward networks, normalizations and task heads.
+//! Linear layers with LoRA or (IA)³, adapters, feed-forward networks and normalizations.
 
-use super::rules::{bias, divided, linear, map, product, sum, zip};
+use super::rules::{activation, bias, linear, map, product, sum, zip};
 use super::{Explainer, Found};
 use crate::layer::adapter::Adapter;
 use crate::layer::feed_forward::{FeedForward, Gate};
-use crate::layer::head::Pick;
 use crate::layer::linear::Linear;
 use crate::layer::norm::Norm;
 use crate::{Error, Pass, Result};
@@ -13,8 +12,9 @@ use undertone_tensor::{self as tensor, Activation, Host, Matrix};
 
 /// Forward pass of a linear layer.
 pub(super) struct LinearTrace {
+    /// The input, scaled by (IA)³ if that scales inputs.
     input: Host,
-    /// Output without LoRA.
+    /// Output without LoRA and without (IA)³'s factors of outputs.
     frozen: Host,
     /// For each LoRA update: s · x Aᵀ, and its product with B.
     low_rank: Vec<(Host, Host)>,
@@ -34,53 +34,13 @@ pub(super) struct FeedForwardTrace {
     pub down: LinearTrace,
 }
 
-/// The hidden states that a head reads.
-enum HiddenStates {
-    /// The states of these tokens.
-    Of(Vec<u32>),
-    /// The states, and their mean.
-    Mean(Host, Host),
-}
-
-pub(super) struct HeadTrace {
-    read: HiddenStates,
-    /// Number of tokens.
-    tokens: usize,
-    dense: Option<LinearTrace>,
-    normed: Option<Host>,
-    out: LinearTrace,
-    /// The output, soft-capped if the head does so, which passes relevance unchanged.
-    logits: Host,
-}
-
-impl HeadTrace {
-    pub fn logits(&self) -> Host {
-        self.logits.clone()
-    }
-}
-
 fn transposed(matrix: &Host) -> Host {
     let values =
         (0..matrix.columns()).flat_map(|j| (0..matrix.rows()).map(move |i| matrix.row(i)[j]));
     Host::from_vec(matrix.columns(), matrix.rows(), values.collect())
 }
 
-/// Mean of the rows, as a single row.
-fn mean(matrix: &Host) -> Host {
-    let rows = matrix.rows();
-    let of = |j: usize| (0..rows).map(|i| matrix.row(i)[j]).sum::<f32>() / rows as f32;
-    Host::from_vec(1, matrix.columns(), (0..matrix.columns()).map(of).collect())
-}
-
-/// A mean is a sum: each term receives its share of each element, as in equation 8.
-fn of_mean(terms: &Host, mean: &Host, relevance: &Host) -> Host {
-    let ratio = zip(relevance, mean, divided);
-    let count = terms.rows() as f32;
-    let of = |i: usize| terms.row(i).iter().zip(ratio.row(0)).map(move |(x, r)| x / count * r);
-    Host::from_vec(terms.rows(), terms.columns(), (0..terms.rows()).flat_map(of).collect())
-}
-
-fn activate(activation: Activation, x: &Host) -> Result<Host> {
+pub(super) fn activate(activation: Activation, x: &Host) -> Result<Host> {
     Ok(tensor::activate(activation, &Matrix::Host(x.clone()))?.to_host()?)
 }
 
@@ -109,7 +69,22 @@ pub(super) fn add(a: &Host, b: &Host) -> Host {
     zip(a, b, |x, y| x + y)
 }
 
+fn scale_columns(matrix: &Host, factors: &[f32]) -> Host {
+    let row = |i: usize| matrix.row(i).iter().zip(factors).map(|(x, factor)| x * factor);
+    Host::from_vec(matrix.rows(), matrix.columns(), (0..matrix.rows()).flat_map(row).collect())
+}
+
+fn column_sums(matrix: &Host) -> Vec<f32> {
+    let of = |j: usize| (0..matrix.rows()).map(|i| matrix.row(i)[j]).sum::<f32>();
+    (0..matrix.columns()).map(of).collect()
+}
+
 impl Explainer {
+    /// Relevance of an activation function's input, `before` (equation 7).
+    pub(super) fn through_activation(&self, before: &Host, relevance: Host) -> Host {
+        activation(self.activations, before, relevance)
+    }
+
     /// The weight as `[outputs, inputs]`.
     fn weight(&self, layer: &Linear) -> Result<Host> {
         let weight = self.value(layer.weight)?;
@@ -122,6 +97,15 @@ impl Explainer {
                 "relevance is not supported for DoRA; use LoRA without it".into(),
             ));
         }
+        let factors = match &layer.rescaling {
+            Some(rescaling) => Some((self.value(rescaling.factors)?, rescaling.of_inputs)),
+            None => None,
+        };
+        let scaled = |x: &Host, of_inputs: bool| match &factors {
+            Some((factors, side)) if *side == of_inputs => scale_columns(x, &factors.dense()),
+            _ => x.clone(),
+        };
+        let input = &scaled(input, true);
         let mut frozen = product(input, false, &self.weight(layer)?, true)?;
         if let Some(id) = layer.bias {
             let bias = self.value(id)?;
@@ -138,6 +122,7 @@ impl Explainer {
             add_columns(&mut output, lora.range.start, &added);
             low_rank.push((narrow, added));
         }
+        let output = scaled(&output, false);
         Ok(LinearTrace { input: input.clone(), frozen, low_rank, output })
     }
 
@@ -149,6 +134,10 @@ impl Explainer {
         relevance: &Host,
         found: &mut Found,
     ) -> Result<Host> {
+        let of_outputs = layer.rescaling.as_ref().filter(|rescaling| !rescaling.of_inputs);
+        if let Some(rescaling) = of_outputs {
+            found.add(rescaling.factors, &column_sums(relevance));
+        }
         let (mut of_frozen, mut of_added) = (relevance.clone(), Vec::new());
         for (lora, (_, added)) in layer.lora.iter().zip(&trace.low_rank) {
             let own = columns(relevance, lora.range.clone());
@@ -197,6 +186,9 @@ impl Explainer {
                 inputs = add(&inputs, &through.inputs);
             }
         }
+        if let Some(rescaling) = layer.rescaling.as_ref().filter(|rescaling| rescaling.of_inputs) {
+            found.add(rescaling.factors, &column_sums(&inputs));
+        }
         Ok(inputs)
     }
 
@@ -219,12 +211,14 @@ impl Explainer {
             let up = adapter.up.weight;
             let through = found.probes.through(self.rule, up, &trace.up.input, relevance)?;
             found.add(up, &through.weight.dense());
-            self.through_linear(&adapter.down, &trace.down, &through.inputs, found)?;
+            let narrow = self.through_activation(&trace.down.output, through.inputs);
+            self.through_linear(&adapter.down, &trace.down, &narrow, found)?;
             // At zero the adapter is the identity and takes no relevance from its input.
             return Ok(relevance.clone());
         }
         let (past, of_added) = sum(&trace.input, &trace.up.output, relevance);
         let narrow = self.through_linear(&adapter.up, &trace.up, &of_added, found)?;
+        let narrow = self.through_activation(&trace.down.output, narrow);
         let of_input = self.through_linear(&adapter.down, &trace.down, &narrow, found)?;
         Ok(add(&past, &of_input))
     }
@@ -267,18 +261,23 @@ impl Explainer {
         let half = map(&wide, |r| 0.5 * r);
         match (&layer.gate, &trace.gate) {
             (Gate::Layer(gate), Some(of_gate)) => {
-                let one = self.through_linear(gate, of_gate, &half, found)?;
+                let of_opened = self.through_activation(&of_gate.output, half.clone());
+                let one = self.through_linear(gate, of_gate, &of_opened, found)?;
                 let other = self.through_linear(&layer.up, &trace.up, &half, found)?;
                 Ok(add(&one, &other))
             }
             (Gate::Fused, _) => {
                 let (rows, inner) = (half.rows(), half.columns());
                 let mut both = Host::from_vec(rows, 2 * inner, vec![0.0; 2 * rows * inner]);
-                set_columns(&mut both, 0, &half);
+                let gate = columns(&trace.up.output, 0..inner);
+                set_columns(&mut both, 0, &self.through_activation(&gate, half.clone()));
                 set_columns(&mut both, inner, &half);
                 self.through_linear(&layer.up, &trace.up, &both, found)
             }
-            _ => self.through_linear(&layer.up, &trace.up, &wide, found),
+            _ => {
+                let before = self.through_activation(&trace.up.output, wide);
+                self.through_linear(&layer.up, &trace.up, &before, found)
+            }
         }
     }
 
@@ -298,73 +297,5 @@ impl Explainer {
             found.add(id, &bias(output, self.value(id)?.row(0), relevance));
         }
         Ok(())
-    }
-
-    pub(super) fn trace_head(
-        &self,
-        pass: &Pass,
-        hidden: &Host,
-        wanted: &[u32],
-    ) -> Result<HeadTrace> {
-        let head = &self.model.network.head;
-        let last = hidden.rows().saturating_sub(1) as u32;
-        let read = match head.pick {
-            Pick::First => HiddenStates::Of(vec![0]),
-            Pick::Last => HiddenStates::Of(vec![last]),
-            Pick::Tokens => HiddenStates::Of(wanted.to_vec()),
-            Pick::Mean => HiddenStates::Mean(hidden.clone(), mean(hidden)),
-        };
-        let mut x = match &read {
-            HiddenStates::Of(rows) => {
-                let picked = rows.iter().flat_map(|&row| hidden.row(row as usize).to_vec());
-                Host::from_vec(rows.len(), hidden.columns(), picked.collect())
-            }
-            HiddenStates::Mean(_, mean) => mean.clone(),
-        };
-        let mut dense = None;
-        if let Some((layer, activation)) = &head.dense {
-            let trace = self.trace_linear(layer, &x)?;
-            x = activate(*activation, &trace.output)?;
-            dense = Some(trace);
-        }
-        let mut normed = None;
-        if let Some(norm) = &head.norm {
-            x = self.norm(pass, norm, &x)?;
-            normed = Some(x.clone());
-        }
-        let out = self.trace_linear(&head.out, &x)?;
-        let capped = |cap: f32| map(&out.output, |z| cap * (z / cap).tanh());
-        let logits = head.soft_cap.map_or_else(|| out.output.clone(), capped);
-        Ok(HeadTrace { read, tokens: hidden.rows(), dense, normed, out, logits })
-    }
-
-    pub(super) fn through_head(
-        &self,
-        trace: &HeadTrace,
-        start: Host,
-        found: &mut Found,
-    ) -> Result<Host> {
-        let head = &self.model.network.head;
-        let mut relevance = self.through_linear(&head.out, &trace.out, &start, found)?;
-        if let (Some(norm), Some(normed)) = (&head.norm, &trace.normed) {
-            self.through_norm(norm, normed, &relevance, found)?;
-        }
-        if let (Some((layer, _)), Some(dense)) = (&head.dense, &trace.dense) {
-            relevance = self.through_linear(layer, dense, &relevance, found)?;
-        }
-        let rows = match &trace.read {
-            HiddenStates::Of(rows) => rows,
-            HiddenStates::Mean(hidden, mean) => return Ok(of_mean(hidden, mean, &relevance)),
-        };
-        let columns = relevance.columns();
-        let mut all = vec![0.0; trace.tokens * columns];
-        for (i, &row) in rows.iter().enumerate() {
-            let first = row as usize * columns;
-            all[first..first + columns]
-                .iter_mut()
-                .zip(relevance.row(i))
-                .for_each(|(sum, r)| *sum += r);
-        }
-        Ok(Host::from_vec(trace.tokens, columns, all))
     }
 }

@@ -3,14 +3,27 @@
 //! Relevance starts at the model's output ([`InitialRelevance`]) and is propagated back to the
 //! embeddings, one operation at a time ([`rules`]): through linear layers by the α–β rule or LRP-0;
 //! through residual sums and the matrix products of attention by splitting and renormalizing; and
-//! unchanged through activations, softmax and normalizations. Along the way, relevance is read off
-//! at the trainable parameters: weights of linear layers, LoRA and adapters, and biases.
+//! unchanged through softmax and normalizations. Along the way, relevance is read off at the
+//! trainable parameters: weights of linear layers, LoRA and adapters, factors of (IA)³, soft prompts
+//! and biases.
+//!
+//! **Activations** pass relevance unchanged by default. Equation 7, as published, is the rule of a
+//! linear layer restricted to q, the positive contributions x_j w_ji. An activation function acts
+//! on each unit by itself, so w is the identity: unit j has the one contribution x_j, which gets all
+//! of the relevance where x_j > 0, and where x_j ≤ 0 the sum is empty and the relevance is lost
+//! ([`ActivationRule::Positive`]). For ReLU both are the same: a unit with x_j ≤ 0 outputs 0 and
+//! contributes nothing to the next layer, so no rule gives it any relevance.
+//!
+//! **(IA)³** multiplies a unit by a factor, y_j = l_j x_j. As an operation with a weight (equations
+//! 6 and 13) it has one contribution per unit, so x_j and l_j both get R_j, the factor summed over
+//! tokens.
 //!
 //! LoRA and adapter weights that are still zero get the mean relevance over random draws
 //! ([`Probes`]).
 
 mod attention;
 mod block;
+mod head;
 mod initial;
 mod layers;
 mod probe;
@@ -20,6 +33,7 @@ use initial::initial_relevance;
 pub use probe::Probes;
 use probe::{ExampleProbes, zero_weights};
 pub use rules::{AlphaBeta, LinearRule, Shares};
+pub use undertone_settings::ActivationRule;
 
 use crate::{Model, Objective, ParameterId, Pass, Result};
 use rules::total;
@@ -32,6 +46,7 @@ use undertone_tensor::Host;
 pub struct Explainer {
     model: Model,
     rule: LinearRule,
+    activations: ActivationRule,
     initial: InitialRelevance,
     probes: Probes,
     /// Indexed by parameter: whether it is zero and therefore drawn at random.
@@ -47,6 +62,8 @@ pub struct Relevance {
     /// Total relevance at the output, below the task head, and below each block from the last to
     /// the first.
     pub flow: Vec<f64>,
+    /// Total relevance of each token's embedding, with those of a soft prompt.
+    pub tokens: Vec<f64>,
 }
 
 /// Relevance collected during the backward propagation of one example, and the random draws for it.
@@ -61,7 +78,8 @@ impl Found {
             true => vec![0.0; parameter.len()],
             false => Vec::new(),
         });
-        Self { relevance: Relevance { of: of.collect(), flow: Vec::new() }, probes }
+        let (flow, tokens) = (Vec::new(), Vec::new());
+        Self { relevance: Relevance { of: of.collect(), flow, tokens }, probes }
     }
 
     fn add(&mut self, parameter: ParameterId, relevance: &[f32]) {
@@ -86,15 +104,22 @@ impl Explainer {
         let mut model = model.clone();
         model.to_device(&undertone_tensor::Device::Cpu)?;
         let probed = zero_weights(&model)?;
-        Ok(Self { model, rule: rule.into(), initial, probes, probed })
+        let activations = ActivationRule::default();
+        Ok(Self { model, rule: rule.into(), activations, initial, probes, probed })
+    }
+
+    /// Sets how relevance passes activation functions.
+    pub fn with_activations(self, activations: ActivationRule) -> Self {
+        Self { activations, ..self }
     }
 
     /// The relevance of every trainable parameter for one example.
     pub fn relevance(&self, example: &Example) -> Result<Relevance> {
         let batch = Batch::pack(std::slice::from_ref(example));
         self.model.check(&batch)?;
+        let batch = &*self.model.prompted(&batch);
         let network = &self.model.network;
-        let objective = Objective::of(&batch, network.head.task_head)?;
+        let objective = Objective::of(batch, network.head.task_head)?;
         let positions: Vec<u32> = (0..batch.tokens.len() as u32).collect();
         let pass = Pass {
             parameters: &self.model.parameters,
@@ -140,7 +165,35 @@ impl Explainer {
             let embedded = &traces.first().map_or(normed, |trace| trace.input.clone());
             self.through_norm(norm, embedded, &relevance, &mut found)?;
         }
+        let of_token = |t| relevance.row(t).iter().map(|&r| f64::from(r)).sum();
+        found.relevance.tokens = (0..relevance.rows()).map(of_token).collect();
+        self.through_prompt(&pass, batch, &relevance, &mut found)?;
         Ok(found.relevance)
+    }
+
+    /// A soft prompt's row is one term of its token's embedding: equation 13 for a sum.
+    fn through_prompt(
+        &self,
+        pass: &Pass,
+        batch: &Batch,
+        relevance: &Host,
+        found: &mut Found,
+    ) -> Result<()> {
+        let embeddings = &self.model.network.embeddings;
+        let Some(prompt) = embeddings.prompt.filter(|p| self.is_trainable(p.table)) else {
+            return Ok(());
+        };
+        let sums = embeddings.sum(pass, &batch.tokens, &batch.segments)?.to_host()?;
+        let table = self.value(prompt.table)?;
+        for (t, token) in batch.tokens.iter().enumerate().filter(|(_, t)| **t >= prompt.first) {
+            let row = (token - prompt.first) as usize;
+            let parts = table.row(row).iter().zip(sums.row(t)).zip(relevance.row(t));
+            let parts: Vec<f32> = parts.map(|((p, z), r)| p * rules::divided(*r, *z)).collect();
+            let mut whole = vec![0.0; table.rows() * table.columns()];
+            whole[row * table.columns()..][..table.columns()].copy_from_slice(&parts);
+            found.add(prompt.table, &whole);
+        }
+        Ok(())
     }
 
     fn value(&self, id: ParameterId) -> Result<Host> {
@@ -161,6 +214,7 @@ mod tests {
     use super::*;
     use crate::TaskHead;
     use crate::architecture::{Architecture, Dimensions};
+    use crate::tuning::{Ia3Settings, Tuning};
     use undertone_data::Target;
     use undertone_tensor::Matrix;
 
@@ -190,6 +244,8 @@ mod tests {
             (Architecture::Phi3, TaskHead::CausalLanguageModel),
         ] {
             let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();
+            // Factors of keys, values and inner activations, which the wave moves away from 1.
+            model.apply_tuning(&Tuning::Ia3(Ia3Settings::default()), 1).unwrap();
             for (_, parameter) in model.parameters.iter_mut() {
                 let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
                 let wave = |(i, x): (usize, &f32)| 10.0 * x + 0.3 * (i as f32).sin();

@@ -4,6 +4,7 @@
 //! inputs. If all inputs are 0, there are no proportions to distribute by, and the relevance is
 //! lost.
 
+use undertone_settings::ActivationRule;
 use undertone_tensor::{self as tensor, Host, Matrix, Result};
 
 /// The α–β rule: the shares of positive and negative contributions, α + β = 1.
@@ -201,6 +202,14 @@ pub(super) fn divided(r: f32, z: f32) -> f32 {
     r / if z.abs() < SMALL { SMALL.copysign(z) } else { z }
 }
 
+/// Activation function with these inputs (equation 7 with w = I, or unchanged).
+pub fn activation(rule: ActivationRule, inputs: &Host, relevance: Host) -> Host {
+    match rule {
+        ActivationRule::Unchanged => relevance,
+        ActivationRule::Positive => zip(&relevance, inputs, |r, x| if x > 0.0 { r } else { 0.0 }),
+    }
+}
+
 /// Residual sum z = x + y, equations 8 to 11: each term receives its share of each element, and
 /// then both are renormalized.
 pub fn sum(x: &Host, y: &Host, relevance: &Host) -> (Host, Host) {
@@ -285,6 +294,40 @@ mod tests {
         let (a, b, r) = (random(5, 6, 9), random(6, 3, 10), random(5, 3, 11));
         let (of_a, of_b) = features(&a, &b, false, &r).unwrap();
         near(total(&of_a) + total(&of_b), total(&r));
+    }
+
+    /// Equation 7 as it is printed, with the weights of an activation function, the identity:
+    /// Σ_i x_j w_ji / (Σ_j′ x_j′ w_j′i over q) R_i, where q are the pairs with x_j w_ji > 0.
+    #[test]
+    fn an_activation_is_equation_7_with_the_identity() {
+        let (x, r) = (random(5, 7, 1), random(5, 7, 2));
+        let weight = |j: usize, i: usize| if i == j { 1.0 } else { 0.0 };
+        let in_q = |t: usize, j: usize, i: usize| x.row(t)[j] * weight(j, i) > 0.0;
+        let printed = |t: usize, j: usize| -> f32 {
+            let share = |i: usize| {
+                let all = (0..7).filter(|&k| in_q(t, k, i)).map(|k| x.row(t)[k] * weight(k, i));
+                x.row(t)[j] * weight(j, i) / all.sum::<f32>() * r.row(t)[i]
+            };
+            (0..7).filter(|&i| in_q(t, j, i)).map(share).sum()
+        };
+        let found = activation(ActivationRule::Positive, &x, r.clone());
+        for t in 0..5 {
+            for j in 0..7 {
+                assert_eq!(found.row(t)[j], printed(t, j));
+            }
+        }
+        assert!(total(&found) != total(&r));
+        let numbers = |host: &Host| host.dense().to_vec();
+        let unchanged = activation(ActivationRule::Unchanged, &x, r.clone());
+        assert_eq!(numbers(&unchanged), numbers(&r));
+        // ReLU's output contributes nothing where it is 0, so that relevance is 0 there already.
+        let (relu, w) = (positive(&x), random(4, 7, 3));
+        let half = LinearRule::from(AlphaBeta { alpha: 0.5, beta: 0.5 });
+        for rule in [half, LinearRule { shares: Shares::Lrp0, ..half }] {
+            let of_relu = linear(rule, &relu, &w, None, &random(5, 4, 4), false).unwrap().inputs;
+            let through = activation(ActivationRule::Positive, &x, of_relu.clone());
+            assert_eq!(numbers(&through), numbers(&of_relu));
+        }
     }
 
     /// One output, two inputs: z = 2·3 + 1·(−1) = 6 − 1. With α = 2 and β = −1, the positive

@@ -19,6 +19,7 @@ mod dp_sgd;
 mod fixed_weights;
 mod importance;
 mod ledger;
+mod mask;
 mod plan;
 mod public;
 mod rap_ft;
@@ -32,6 +33,7 @@ pub use banded::{BandedDpSgd, CyclicGroups};
 pub use dp_sgd::DpSgd;
 pub use fixed_weights::FixedWeights;
 pub use importance::ImportanceSettings;
+pub use mask::MaskRule;
 pub use plan::{AllocationPlan, Budget, CentralPlan, MapSource, RapFtPlan};
 pub use public::PublicGradients;
 pub use rap_ft::{
@@ -139,7 +141,7 @@ impl Central {
             }
             (AllocationPlan::RapFt(rap_ft), _) => {
                 let before = resolved.before;
-                let share = rap_ft.irrelevance;
+                let rule = rap_ft.mask;
                 let (map, cost) =
                     relevance::map(rap_ft, prepared, before, secret, &mut ledger, tape, callback)?;
                 relevance_cost = cost;
@@ -149,11 +151,11 @@ impl Central {
                         if let Some(folder) = folder {
                             relevance::save(&folder.relevance(), map.map(), parameters)?;
                         }
-                        Proved(Box::new(RapFt::new(clip, &map, share, parameters)))
+                        Proved(Box::new(RapFt::new(clip, &map, rule, parameters)))
                     }
                     // In paper mode, the raw map is not written to disk: it is private.
                     ComputedMap::Raw(map) => {
-                        Published(Box::new(PublishedRapFt::new(clip, &map, share, parameters)))
+                        Published(Box::new(PublishedRapFt::new(clip, &map, rule, parameters)))
                     }
                 }
             }

@@ -1,14 +1,15 @@
 //! The plan of a central DP method.
 
 use super::importance::ImportanceSettings;
+use super::mask::MaskRule;
 use crate::error::{Error, Result};
 use crate::explain::relevance::{AlphaBeta, LinearRule, Shares};
 use crate::method::schedule::Schedule;
 use crate::plan::check::delta;
 use std::path::{Path, PathBuf};
 use undertone_run::{
-    AdaclipSection, AnadpSection, Clip, ImportanceForm, ImportanceSource, InitialRelevance,
-    MethodName, ModeName, RelevanceRule, RelevanceSource, RunFile, Tuning,
+    ActivationRule, AdaclipSection, AnadpSection, Clip, ImportanceForm, ImportanceSource,
+    InitialRelevance, MethodName, ModeName, RelevanceRule, RelevanceSource, RunFile, Tuning,
 };
 
 /// Clipping, noise allocation and privacy budget.
@@ -56,10 +57,12 @@ pub enum AllocationPlan {
 /// Rap-FT's hyperparameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RapFtPlan {
-    /// β: the share of coordinates treated as weakly relevant.
-    pub irrelevance: f64,
+    /// Which coordinates are treated as weakly relevant.
+    pub mask: MaskRule,
     /// How linear layers propagate relevance.
     pub rule: LinearRule,
+    /// How relevance passes activation functions.
+    pub activations: ActivationRule,
     /// The logits from which relevance propagation starts in generation tasks.
     pub initial: InitialRelevance,
     /// Random draws per example for weights that are initialized to zero.
@@ -266,8 +269,8 @@ fn check_range(name: &str, (least, largest): (f32, f32)) -> Result<()> {
 
 fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
     let section = &file.privacy.rap_ft;
-    if !(section.irrelevance > 0.5 && section.irrelevance < 1.0) {
-        return Err(Error::plan("privacy.rap_ft.irrelevance must be above 0.5 and below 1"));
+    if !(section.irrelevance > 0.5 && section.irrelevance <= 1.0) {
+        return Err(Error::plan("privacy.rap_ft.irrelevance must be above 0.5 and at most 1"));
     }
     if file.model.tuning == Tuning::Full {
         return Err(Error::plan(
@@ -312,8 +315,13 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
         },
         bias_in_z: section.bias_in_z.unwrap_or(paper),
     };
-    let (irrelevance, initial, probes) = (section.irrelevance, section.initial, section.probes);
-    Ok(RapFtPlan { irrelevance, rule, initial, probes, source })
+    let mask = MaskRule { irrelevance: section.irrelevance, ranking: section.ranking };
+    let activations = section.activations.unwrap_or(match paper {
+        true => ActivationRule::Positive,
+        false => ActivationRule::Unchanged,
+    });
+    let (initial, probes) = (section.initial, section.probes);
+    Ok(RapFtPlan { mask, rule, activations, initial, probes, source })
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@
 //! [`ClippedRelevanceSum`] over a Poisson sample of private examples plus Gaussian noise, which has
 //! its own ledger entry.
 //!
+//! Which coordinates are weak follows from the map alone ([`MaskRule`]). If all are, as with β = 1
+//! or where all relevance is equal, there is one group and σ_eff = σ: Rap-FT is DP-SGD.
+//!
 //! *Sensitivity of the sum.* A unit in the sample adds one map, m min(1, R/‖m‖), whose ℓ2 norm is
 //! at most R, and m depends only on the unit's example, the pretrained model and random draws that
 //! are a function of that example. So adding or removing a unit moves the sum by at most R, and
@@ -25,6 +28,7 @@
 //! what the ledger records. R does not affect the ledger entry: a smaller R adds less noise and
 //! clips more maps.
 
+use super::mask::MaskRule;
 use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
 use crate::model::{ParameterId, Parameters};
 use crate::noise::Noise;
@@ -158,62 +162,47 @@ impl RelevanceSum {
     }
 }
 
-impl RelevanceMap {
-    /// A parameter's relevance, min–max normalized to [0, 1].
-    pub fn normalized(&self, parameter: ParameterId) -> Vec<f32> {
-        min_max(&self.of[parameter.index()])
-    }
-
-    /// A mask that is 1 for each weakly relevant coordinate: the share `irrelevance` of all
-    /// coordinates with the least relevance after min–max normalization by parameter (equation 19).
-    pub fn mask(&self, irrelevance: f64) -> Vec<Vec<f32>> {
-        let normalized: Vec<Vec<f32>> = self.of.iter().map(|values| min_max(values)).collect();
-        let mut all: Vec<f32> = normalized.iter().flatten().copied().collect();
-        if all.is_empty() {
-            return normalized;
-        }
-        let rank = ((irrelevance * all.len() as f64).ceil() as usize).clamp(1, all.len()) - 1;
-        let threshold = *all.select_nth_unstable_by(rank, f32::total_cmp).1;
-        let weak = |x: &f32| if *x <= threshold { 1.0 } else { 0.0 };
-        normalized.iter().map(|values| values.iter().map(weak).collect()).collect()
-    }
-}
-
-fn min_max(values: &[f32]) -> Vec<f32> {
-    let least = values.iter().copied().fold(f32::INFINITY, f32::min);
-    let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let width = most - least;
-    values.iter().map(|x| if width > 0.0 { (x - least) / width } else { 0.0 }).collect()
-}
-
 /// The two groups used by both modes, which differ in the source of the mask and in σ.
 #[derive(Debug)]
 struct TwoGroups {
     groups: Arc<ClippingGroups>,
     bounds: Bounds,
-    /// ρ_w and ρ_s: the shares of weakly and strongly relevant coordinates.
-    shares: [f64; 2],
+    /// ρ_w and ρ_s: the shares of weakly and strongly relevant coordinates; 1 alone if all are
+    /// weak.
+    shares: Vec<f64>,
     bound: f64,
 }
 
 impl TwoGroups {
-    fn new(clip: &Clip, map: &RelevanceMap, irrelevance: f64, parameters: &Parameters) -> Self {
-        let mask = map.mask(irrelevance);
-        let count = mask.iter().map(Vec::len).sum::<usize>().max(1) as f64;
-        let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
-        let shares = [weak, 1.0 - weak];
+    fn new(clip: &Clip, map: &RelevanceMap, rule: MaskRule, parameters: &Parameters) -> Self {
+        let mask = map.mask(rule);
+        let count = mask.iter().map(Vec::len).sum::<usize>();
+        let weak = mask.iter().flatten().filter(|&&m| m == 1.0).count();
+        let bound = clip.bound();
+        // A group without coordinates has the bound 0, by which no gradient could be scaled.
+        if weak == count {
+            let groups = Arc::new(ClippingGroups::one(parameters));
+            return Self { groups, bounds: clip.bounds_of(vec![bound]), shares: vec![1.0], bound };
+        }
+        let weak = weak as f64 / count as f64;
+        let shares = vec![weak, 1.0 - weak];
         let groups =
             Arc::new(ClippingGroups::split(parameters, |id: ParameterId| mask[id.index()].clone()));
-        let bound = clip.bound();
-        let bounds = clip.bounds_of(shares.map(|share| bound * share * share).to_vec());
+        let bounds = clip.bounds_of(shares.iter().map(|share| bound * share * share).collect());
         Self { groups, bounds, shares, bound }
+    }
+
+    /// s_k = σ √ρ_k C (equation 22).
+    fn stds(&self, noise_multiplier: f64) -> Vec<f64> {
+        let std = |share: &f64| noise_multiplier * share.sqrt() * self.bound;
+        self.shares.iter().map(std).collect()
     }
 
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
         Allocation {
             groups: self.groups.clone(),
             bounds: self.bounds.clone(),
-            stds: self.shares.map(|share| noise_multiplier * share.sqrt() * self.bound).to_vec(),
+            stds: self.stds(noise_multiplier),
             noise_weights: None,
             count_std: None,
             correlation: StepCorrelation::NONE,
@@ -230,10 +219,10 @@ impl RapFt {
     pub fn new(
         clip: &Clip,
         map: &ReleasedRelevanceMap,
-        irrelevance: f64,
+        rule: impl Into<MaskRule>,
         parameters: &Parameters,
     ) -> Self {
-        Self(TwoGroups::new(clip, &map.0, irrelevance, parameters))
+        Self(TwoGroups::new(clip, &map.0, rule.into(), parameters))
     }
 }
 
@@ -250,8 +239,13 @@ pub struct PublishedRapFt(TwoGroups);
 
 impl PublishedRapFt {
     /// Creates the allocator with a mask from any map.
-    pub fn new(clip: &Clip, map: &RelevanceMap, irrelevance: f64, parameters: &Parameters) -> Self {
-        Self(TwoGroups::new(clip, map, irrelevance, parameters))
+    pub fn new(
+        clip: &Clip,
+        map: &RelevanceMap,
+        rule: impl Into<MaskRule>,
+        parameters: &Parameters,
+    ) -> Self {
+        Self(TwoGroups::new(clip, map, rule.into(), parameters))
     }
 }
 
@@ -272,14 +266,39 @@ mod tests {
     use super::*;
     use undertone_accounting::Event;
 
+    fn parameters_of(shapes: &[[usize; 2]]) -> Parameters {
+        let mut parameters = Parameters::default();
+        for (i, shape) in shapes.iter().enumerate() {
+            parameters.push(crate::model::Parameter {
+                name: format!("tensor {i}"),
+                shape: shape.to_vec(),
+                value: crate::tensor::Matrix::zeros(shape[0], shape[1]),
+                trainable: true,
+                origin: crate::model::Origin::Adapter,
+            });
+        }
+        parameters
+    }
+
+    /// With β = 1, which the paper's range includes, and where all relevance is equal, as that of
+    /// biases that are zero, every coordinate is weak and both modes are DP-SGD.
     #[test]
-    fn the_mask_is_that_of_the_published_algorithm() {
-        // Min–max: [0, 0.5, 1] and [0, 0.25, 0.75, 1]; the four smallest of seven (β = 0.55) are 0,
-        // 0, 0.25 and 0.5.
-        let map =
-            RelevanceMap { of: vec![vec![2.0, 3.0, 4.0], vec![-1.0, 0.0, 2.0, 3.0], Vec::new()] };
-        assert_eq!(map.mask(0.55), [vec![1.0, 1.0, 0.0], vec![1.0, 1.0, 0.0, 0.0], Vec::new()]);
-        assert_eq!(map.mask(1.0), [vec![1.0; 3], vec![1.0; 4], Vec::new()]);
+    fn one_group_is_dp_sgd() {
+        let parameters = parameters_of(&[[1, 3], [2, 2]]);
+        let uneven = RelevanceMap { of: vec![vec![2.0, 3.0, 4.0], vec![-1.0, 0.0, 2.0, 3.0]] };
+        let equal = RelevanceMap { of: vec![vec![0.0; 3], vec![0.0; 4]] };
+        let clip = Clip::Flat(0.5);
+        let wanted = super::super::DpSgd::new(&clip, &parameters).allocation(0.6);
+        for (map, irrelevance) in [(uneven, 1.0), (equal, 0.7)] {
+            let published = PublishedRapFt::new(&clip, &map, irrelevance, &parameters);
+            let map = ReleasedRelevanceMap::of_public(map);
+            let proved = RapFt::new(&clip, &map, irrelevance, &parameters);
+            for found in [published.allocation(0.6), proved.allocation(0.6)] {
+                assert_eq!(found.bounds, wanted.bounds);
+                assert_eq!(found.stds, wanted.stds);
+                assert_eq!(found.noise_multiplier(), wanted.noise_multiplier());
+            }
+        }
     }
 
     /// Compares bounds, noise and σ_eff of both modes with fixtures/allocation/make.py, on
@@ -291,22 +310,15 @@ mod tests {
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let case = &cases["two_groups"];
         let of = |key: &str| case[key].as_f64().unwrap();
-        let mut parameters = Parameters::default();
-        let mut map = RelevanceMap { of: Vec::new() };
-        for (i, tensor) in case["relevance"].as_array().unwrap().iter().enumerate() {
+        let (mut shapes, mut map) = (Vec::new(), RelevanceMap { of: Vec::new() });
+        for tensor in case["relevance"].as_array().unwrap() {
             let rows = tensor.as_array().unwrap();
             let numbers = rows.iter().flat_map(|row| row.as_array().unwrap());
             let numbers: Vec<f32> = numbers.map(|x| x.as_f64().unwrap() as f32).collect();
-            let shape = [rows.len(), numbers.len() / rows.len()];
-            parameters.push(crate::model::Parameter {
-                name: format!("tensor {i}"),
-                shape: shape.to_vec(),
-                value: crate::tensor::Matrix::zeros(shape[0], shape[1]),
-                trainable: true,
-                origin: crate::model::Origin::Adapter,
-            });
+            shapes.push([rows.len(), numbers.len() / rows.len()]);
             map.of.push(numbers);
         }
+        let parameters = parameters_of(&shapes);
         let (clip, sigma) = (Clip::Flat(of("clip")), of("sigma"));
         let published = PublishedRapFt::new(&clip, &map, of("beta"), &parameters).allocation(sigma);
         for (k, group) in ["w", "s"].into_iter().enumerate() {

@@ -30,7 +30,7 @@ impl CentralPlan {
                     false => Vec::new(),
                 });
                 let map = ReleasedRelevanceMap::of_public(RelevanceMap { of: of.collect() });
-                Proved(Box::new(RapFt::new(clip, &map, rap_ft.irrelevance, parameters)))
+                Proved(Box::new(RapFt::new(clip, &map, rap_ft.mask, parameters)))
             }
             AllocationPlan::DpSgd => match clip {
                 Clip::Adaptive(adaptive) => {

@@ -38,7 +38,8 @@ pub fn map(
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<(ComputedMap, Option<RelevanceCost>)> {
     let probes = Probes { seed: secret.number(purpose::PROBES), count: plan.probes };
-    let explainer = Explainer::new(&prepared.model, plan.rule, plan.initial, probes)?;
+    let explainer = Explainer::new(&prepared.model, plan.rule, plan.initial, probes)?
+        .with_activations(plan.activations);
     let parameters = &prepared.model.parameters;
     let mut cost = None;
     let mut each = |data: &Dataset, examples: &[usize], add: &mut dyn FnMut(&[Vec<f32>])| {

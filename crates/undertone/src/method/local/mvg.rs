@@ -89,13 +89,28 @@ pub fn example_shift(noise: &[f64]) -> f64 {
     noise.iter().map(|s| s.powi(-2)).sum::<f64>().sqrt()
 }
 
+/// The two forms of the sufficient condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// With the sensitivity s₂, as in the theorem that the paper cites. Scaling rows and noise by
+    /// the same number does not change it.
+    Theorem,
+    /// With s₂² in its place, as the paper prints α and β.
+    Printed,
+}
+
 /// The smallest ε that satisfies the sufficient condition of the matrix-variate Gaussian mechanism
 /// for one row of d columns with noise covariance Ψ = diag(σ²) and Σ = 1: ‖Σ⁻¹‖ ‖Ψ⁻¹‖ ≤ (−β + √(β²
-/// + 8αε))²/(4α²), solved for ε. The exact ε of [`example_shift`] is never larger.
-pub fn sufficient_epsilon(noise: &[f64], norm: f64, delta: f64) -> f64 {
+/// + 8αε))²/(4α²), solved for ε. The exact ε of [`example_shift`] is never larger; that holds for
+/// the printed form, too, if s₂ = C √d ≥ 1.
+pub fn sufficient_epsilon(noise: &[f64], norm: f64, delta: f64, form: Condition) -> f64 {
     let columns = noise.len() as f64;
     // For rows in [0, C]^d, the largest norm and the largest distance between two rows.
-    let (gamma, sensitivity) = (norm * columns.sqrt(), norm * columns.sqrt());
+    let gamma = norm * columns.sqrt();
+    let sensitivity = match form {
+        Condition::Theorem => gamma,
+        Condition::Printed => gamma * gamma,
+    };
     let zeta = 2.0 * (-columns * delta.ln()).sqrt() - 2.0 * delta.ln() + columns;
     // For one row, the harmonic numbers H_1 and H_{1,1/2} are 1.
     let alpha = 2.0 * gamma * gamma + 2.0 * gamma * sensitivity;
@@ -156,12 +171,36 @@ mod tests {
                     (0..columns).map(|j| level * (1.0 + 0.5 * (j % 3) as f64)).collect();
                 let exact =
                     undertone_accounting::gaussian::epsilon(example_shift(&noise), 1e-5).upper;
-                let condition = sufficient_epsilon(&noise, 1.0, 1e-5);
-                assert!(
-                    exact <= condition,
-                    "{columns} columns at {level}: {exact} against {condition}"
-                );
+                for form in [Condition::Theorem, Condition::Printed] {
+                    let condition = sufficient_epsilon(&noise, 1.0, 1e-5, form);
+                    assert!(
+                        exact <= condition,
+                        "{columns} columns at {level}: {exact} against {condition}"
+                    );
+                }
             }
         }
+    }
+
+    /// α = (H_r + H_{r,1/2}) γ² + 2 H_r γ s₂² and β = 2 (nd)^¼ H_r s₂² ζ, as the paper prints them,
+    /// by hand for one row of 4 columns in [0, 1]⁴ with noise of std 2: γ = s₂ = 2, α = 2·4 + 2·2·4 =
+    /// 24, ζ = 2√(−4 ln δ) − 2 ln δ + 4, β = 2·√2·4·ζ and ‖Ψ⁻¹‖ = √(4/16) = ½. With s₂ in place of
+    /// s₂², α = 16 and β halves.
+    #[test]
+    fn the_condition_is_printed_with_the_square_of_the_sensitivity() {
+        let delta = 1e-5_f64;
+        let zeta = 2.0 * (-4.0 * delta.ln()).sqrt() - 2.0 * delta.ln() + 4.0;
+        let wanted = |alpha: f64, sensitivity: f64| {
+            let beta = 2.0 * 2.0_f64.sqrt() * sensitivity * zeta;
+            0.5 * (alpha * 0.5 + beta * 0.5_f64.sqrt())
+        };
+        let found = |form| sufficient_epsilon(&[2.0; 4], 1.0, delta, form);
+        assert!((found(Condition::Printed) - wanted(24.0, 4.0)).abs() < 1e-9);
+        assert!((found(Condition::Theorem) - wanted(16.0, 2.0)).abs() < 1e-9);
+        // Rows and noise of half the size are the same mechanism, of which only the theorem's form
+        // says the same.
+        let half = |form| sufficient_epsilon(&[2.0; 4], 0.5, delta, form);
+        assert!((half(Condition::Theorem) - found(Condition::Theorem)).abs() < 1e-9);
+        assert!(half(Condition::Printed) < found(Condition::Printed));
     }
 }

@@ -6,7 +6,7 @@ use super::encoder::{
     PublicRows, fit_autoencoder, orthogonal, reconstruction_error, set_projection, set_random,
 };
 use super::labels::RandomizedLabels;
-use super::mvg::{direction, example_shift, mapped, sufficient_epsilon};
+use super::mvg::{Condition, direction, example_shift, mapped, sufficient_epsilon};
 use super::plan::{LocalPlan, budgets};
 use super::settings::LocalSettings;
 use super::{adapt, adapt_privately};
@@ -26,8 +26,8 @@ use crate::step::{Recorded, RunLedger};
 use undertone_accounting::Event;
 use undertone_accounting::schedule::Passes;
 use undertone_run::{
-    AttentionSource, DataSection, EncoderKind, LearnerKind, MvgSection, PerturbationFacts,
-    Resolved, TrainingSection,
+    AttentionHeads, AttentionSource, DataSection, EncoderKind, LearnerKind, MvgSection,
+    PerturbationFacts, Resolved, TrainingSection,
 };
 
 /// The perturbation of a run's embeddings and labels.
@@ -123,7 +123,9 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
                 releases.sensitivity = example_shift(&noise);
             }
             let norm = f64::from(settings.norm);
-            facts.sufficient_epsilon = Some(sufficient_epsilon(&noise, norm, plan.delta));
+            let condition = |form| Some(sufficient_epsilon(&noise, norm, plan.delta, form));
+            facts.sufficient_epsilon = condition(Condition::Theorem);
+            facts.printed_epsilon = condition(Condition::Printed);
             noise.iter().map(|&s| s as f32).collect()
         } else {
             direction(&noise)
@@ -322,11 +324,17 @@ impl Columns<'_> {
     ) -> Result<Vec<f64>> {
         let last_token = self.plan.settings.rows == Rows::Last;
         let tokens = self.data.max_tokens.min(prepared.model.network.max_positions);
+        let averaged = match self.mvg.attention_heads {
+            Some(heads) => heads == AttentionHeads::Averaged,
+            None => self.plan.is_published(),
+        };
+        let combined = |map: AttentionMap| if averaged { map.averaged() } else { map };
         let map = match self.mvg.attention {
-            AttentionSource::Position => positional(&prepared.model, tokens, last_token)?,
+            AttentionSource::Position => combined(positional(&prepared.model, tokens, last_token)?),
             AttentionSource::Raw | AttentionSource::AttenDp => {
-                let (mut map, examples) =
-                    self.mean_attention(prepared, secret, tokens, last_token)?;
+                let (map, examples) = self.mean_attention(prepared, secret, tokens, last_token)?;
+                // Averaged first: a single distribution needs less noise than one for each head.
+                let mut map = combined(map);
                 if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
                     let recorded =
                         record(ledger, u64::from(resolved.adaptation.is_some()), event, 1)?;
@@ -381,7 +389,7 @@ impl Columns<'_> {
 }
 
 /// Adds Gaussian noise to a mean of attention maps. An example's map is one probability
-/// distribution per head, so replacing an example moves the mean by at most √(2 heads)/examples in
+/// distribution per head (or the mean over the heads, which is one distribution), so replacing an example moves the mean by at most √(2 heads)/examples in
 /// ℓ2 norm.
 fn add_noise(
     map: &mut AttentionMap,
@@ -437,15 +445,17 @@ mod tests {
         };
         let spent = undertone_accounting::gaussian::epsilon(sensitivity / noise_multiplier, 1e-5);
         assert!(spent.upper <= 0.7 && spent.upper > 0.7 - 1e-6, "{spent:?}");
-        // Twelve heads, with a mean over 500 examples. Each head of an example is a probability
-        // distribution, and two distributions are at most √2 apart.
-        let (heads, examples) = (12, 500);
-        let mut map = AttentionMap::zeros(heads, 2_000);
-        add_noise(&mut map, examples, noise_multiplier, &Secret::from_seed(1), None);
-        let squares: f64 = map.weights.iter().map(|w| w * w).sum();
-        let std = (squares / map.weights.len() as f64).sqrt();
-        let shift = (2.0 * heads as f64).sqrt() / examples as f64;
-        let found = undertone_accounting::gaussian::epsilon(shift / std, 1e-5).upper;
-        assert!((found - 0.7).abs() < 0.02, "{found}");
+        // Twelve heads or their average, with a mean over 500 examples. Each head of an example is
+        // a probability distribution, and two distributions are at most √2 apart.
+        for heads in [12, 1] {
+            let examples = 500;
+            let mut map = AttentionMap::zeros(heads, 24_000 / heads);
+            add_noise(&mut map, examples, noise_multiplier, &Secret::from_seed(1), None);
+            let squares: f64 = map.weights.iter().map(|w| w * w).sum();
+            let std = (squares / map.weights.len() as f64).sqrt();
+            let shift = (2.0 * heads as f64).sqrt() / examples as f64;
+            let found = undertone_accounting::gaussian::epsilon(shift / std, 1e-5).upper;
+            assert!((found - 0.7).abs() < 0.02, "{heads}: {found}");
+        }
     }
 }
