@@ -1,4 +1,5 @@
-"""Cells of a table: runs of `undertone train` that differ in some settings, several at a time, each kept in a folder so that none is repeated."""
+"""Cells of a table: runs of `undertone train` with different settings, several at a time. Each is
+kept in a folder, so that none is repeated."""
 
 import concurrent.futures
 import csv
@@ -14,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def add_arguments(parser, seeds=(1, 2, 3)):
-    """What every table can be told."""
+    """Arguments shared by all tables."""
     parser.add_argument("--binary", default=str(ROOT / "target/release/undertone"))
     parser.add_argument("--validation", type=int, default=0, help="rows of the validation file; 0 for all")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
@@ -25,7 +26,7 @@ def add_arguments(parser, seeds=(1, 2, 3)):
 
 
 def value(file, key):
-    """A key of a run file, as the run file has it."""
+    """The value of a key as written in a run file."""
     for line in (ROOT / file).read_text().splitlines():
         if line.split("=")[0].strip() == key:
             return line.split("=", 1)[1].strip().strip('"')
@@ -33,7 +34,8 @@ def value(file, key):
 
 
 def subset(path, count, seed, out):
-    """The header and the first rows of a fixed shuffle. Fields of .csv may hold line breaks; those of .tsv do not."""
+    """The header and the first rows of a fixed shuffle. Fields of .csv may contain line breaks;
+    those of .tsv do not."""
     path = pathlib.Path(path)
     target = out / f"{path.stem}-{count or 'all'}{path.suffix}"
     if not target.exists():
@@ -48,7 +50,8 @@ def subset(path, count, seed, out):
 
 
 def run_all(args, file, cells, out, metric):
-    """Runs every cell (name, seed, changes) that has no summary yet; {(name, seed): metric or None}."""
+    """Runs every cell (name, seed, changes) without a summary; returns {(name, seed): metric or
+    None}."""
     slots = list(range(args.jobs))
 
     def run(cell):
@@ -69,9 +72,9 @@ def run_all(args, file, cells, out, metric):
                 if done.returncode != 0:
                     print(f"{folder.name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
                     return (name, seed), None
-                # Weights are not needed any more, and there are many.
+                # The weights are no longer needed, and there are many.
                 subprocess.run(["rm", "-rf", folder / "model", folder / "adapter", folder / "checkpoint.safetensors"], check=True)
-            # Metrics on a private validation file are in the private part.
+            # Metrics on a private validation file are in the private part of the summary.
             private = folder / "private" / "summary.json"
             found = metric({**json.loads(summary.read_text()), **(json.loads(private.read_text()) if private.exists() else {})})
             print(f"{folder.name}: {found:.2f}", file=sys.stderr)
@@ -84,7 +87,7 @@ def run_all(args, file, cells, out, metric):
 
 
 def mean_and_spread(found, name, seeds):
-    """'mean ± standard deviation' over the seeds that finished."""
+    """'mean ± standard deviation' over the finished seeds."""
     numbers = [found.get((name, seed)) for seed in seeds]
     numbers = [number for number in numbers if number is not None]
     spread = statistics.stdev(numbers) if len(numbers) > 1 else 0.0

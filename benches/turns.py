@@ -1,4 +1,4 @@
-"""Measurements that take turns on this machine: what the harnesses beside this file share."""
+"""Measurements that take turns on this machine: code shared by the benchmarks."""
 
 import json
 import os
@@ -11,14 +11,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def arguments(parser):
-    """The arguments that every harness has."""
+    """The arguments shared by all benchmarks."""
     parser.add_argument("--binary", default=str(ROOT / "target/release/undertone"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--cpu", choices=LEVELS, help="hold all of them to these instructions at most, whatever the processor has")
 
 
-# What holds undertone, and each of the libraries that PyTorch computes with, to a set of instructions.
+# Restricts undertone, and each of the libraries that PyTorch computes with, to an instruction set.
 LEVELS = {
     "avx512": {"UNDERTONE_CPU": "avx512", "ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512",
                "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"},
@@ -27,7 +27,7 @@ LEVELS = {
 
 
 def peers():
-    """The Python of the peers' environment, which is made if need be."""
+    """The Python interpreter of the peers' environment, which is created if necessary."""
     made = subprocess.run([ROOT / "tests/peers/venv"], stdout=subprocess.PIPE, text=True, check=True)
     return made.stdout.strip()
 
@@ -39,12 +39,14 @@ def processor_time():
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
-# A measurement that lost more of the machine than this to others is taken again, so often at most.
+# A measurement during which other programs used more than this share of the machine is repeated, up
+# to this number of times.
 DISTURBED, TRIES = 0.04, 5
 
 
 class Machine:
-    """Runs one command at a time on so many cores, and notes how much of the machine was taken from it."""
+    """Runs one command at a time on a number of cores, and records how much of the machine other
+    programs used."""
 
     def __init__(self, threads, cpu=None):
         self.cores = sorted(os.sched_getaffinity(0))[:threads]
@@ -53,7 +55,8 @@ class Machine:
         self.repeated = 0
 
     def ask_once(self, command):
-        """The JSON object that a command prints last, and what share of the machine others took meanwhile."""
+        """The JSON object that a command prints last, and the share of the machine used by others
+        in the meantime."""
         (busy, ticks), before = processor_time(), os.times()
         done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=self.environment, preexec_fn=lambda: os.sched_setaffinity(0, self.cores))
@@ -65,7 +68,7 @@ class Machine:
         return disturbed, json.loads(done.stdout.strip().splitlines()[-1])
 
     def ask(self, command):
-        """The answer of the least disturbed of a few tries."""
+        """The result of the least disturbed of a few attempts."""
         best = self.ask_once(command)
         for _ in range(TRIES - 1):
             if best[0] <= DISTURBED:
@@ -76,7 +79,7 @@ class Machine:
         return best[1]
 
     def in_turn(self, commands, rounds):
-        """The answers to each command, one for each round."""
+        """The results of each command, one per round."""
         commands = list(commands)
         return list(zip(*[[self.ask(command) for command in commands] for _ in range(rounds)]))
 
@@ -90,10 +93,12 @@ class Machine:
 
 
 class OnRequest:
-    """A process that does one piece of work for each line it is given and answers with one line of JSON. Several of them can take turns within
-    seconds, so that a slow minute of the machine falls on all."""
+    """A process that does one unit of work per input line and answers with one line of JSON.
+    Several of them can alternate within seconds, so that slow periods of the machine affect all of
+    them."""
 
-    # Threads of a peer go on spinning for a while after its work is done; the next one must not pay for that.
+    # A peer's threads keep spinning for a while after its work; this must not slow down the next
+    # one.
     REST = 0.3
 
     def __init__(self, command, cores, environment):

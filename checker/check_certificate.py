@@ -25,7 +25,7 @@ MOST_SHIFT = 64
 
 
 class Refused(Exception):
-    """Why the certificate does not hold."""
+    """The reason why the certificate is not valid."""
 
 
 def ceil_div(a, b):
@@ -598,7 +598,7 @@ def check_ledger(lines, certificate):
 
 
 def fields_once(pairs):
-    """A JSON object; a field given twice could be read differently by somebody else."""
+    """A JSON object; other readers might interpret a repeated field differently."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise Refused("a field is given twice")

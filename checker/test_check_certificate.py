@@ -30,7 +30,7 @@ def example(name):
 
 
 def remembered(function):
-    """The function with its results kept: a changed digit leaves most of the work unchanged."""
+    """The function with cached results: a changed digit leaves most of the work unchanged."""
     known = {}
 
     def key(value):
@@ -66,7 +66,7 @@ def upper_tail(z):
 
 
 class Bounds(unittest.TestCase):
-    """Enclosures hold the truth and are narrow."""
+    """Enclosures contain the true value and are narrow."""
 
     BITS = 200
 
@@ -129,7 +129,7 @@ class Bounds(unittest.TestCase):
 
 
 class Pairs(unittest.TestCase):
-    """The discretized pair lies above the true curve, everywhere, and is near it."""
+    """The discretized pair lies above the true curve everywhere, and close to it."""
 
     def test_discretized_pairs_dominate(self):
         def tail(z):
@@ -237,7 +237,8 @@ class Certificates(unittest.TestCase):
             self.assertEqual(epsilon, Fraction(certificate["epsilon"]))
 
     def changes(self, text):
-        """The text with one digit changed: each place, to the digit below and to the one above."""
+        """The text with one digit changed: each place, to the digit below and to the digit
+        above."""
         for i, digit in enumerate(text):
             for other in {"0": "1", "9": "8"}.get(digit, str(int(digit) - 1) + str(int(digit) + 1)
                                                   if digit.isdigit() else ""):
@@ -267,9 +268,10 @@ class Certificates(unittest.TestCase):
                         pair["infinite"] = kept
                     for entry in pair["masses"]:
                         kept = entry[1]
-                        # One more is a safe way to round, and may leave delta as it is.
+                        # One more is a safe rounding, and may leave delta unchanged.
                         changed = [c for c in self.changes(kept) if int(c) != int(kept) + 1]
-                        # One less, which is the smallest change in our favor, and some other digit.
+                        # One less, which is the smallest change in a forger's favor, and some
+                        # other digit.
                         for text in (str(int(kept) - 1), random.choice(changed)):
                             entry[1] = text
                             self.refused(certificate, f"{path.name}: mass {text} at {entry[0]}")
@@ -306,7 +308,7 @@ class Certificates(unittest.TestCase):
             self.refused(certificate, name)
 
     def test_a_forger_who_repeats_the_arithmetic_is_refused(self):
-        """Half of a mass and the delta that follows from it: consistent, and too small."""
+        """Half of a mass and the delta that follows from it: consistent, but too small."""
         certificate = example("gaussian")
         pair = certificate["directions"][0]["pairs"][0]
         entry = pair["masses"][-3]

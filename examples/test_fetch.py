@@ -26,7 +26,7 @@ def load():
 
 
 def published(address):
-    """What each address answers."""
+    """The response for each address."""
     if address.endswith("SST-2.zip"):
         data = io.BytesIO()
         with zipfile.ZipFile(data, "w") as archive:

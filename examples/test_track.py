@@ -25,7 +25,7 @@ def load():
 
 
 def log():
-    """The log of a run of three steps, of which the second was repeated after a crash."""
+    """The log of a run with three steps, the second of which was repeated after a crash."""
     begin = {"event": "begin", "private": True, "privacy_units": 100, "steps": STEPS,
              "settings": {"training.batch": 20, "privacy.epsilon": 8.0, "betas": [0.9, 0.999]}}
     steps = [{"event": "step", "step": step, "epoch": 1,

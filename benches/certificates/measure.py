@@ -1,4 +1,4 @@
-"""Certified ε beside the accountant's upper bound, and the checker's processor time."""
+"""Certified ε compared with the accountant's upper bound, and the checker's CPU time."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ def up(x):
 
 
 def run(*words):
-    """Standard output, and processor time in seconds."""
+    """Standard output, and CPU time in seconds."""
     start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:

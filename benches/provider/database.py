@@ -1,4 +1,4 @@
-"""A PostgreSQL server in a temporary folder, reached by a socket in it."""
+"""A PostgreSQL server in a temporary folder, reachable through a socket in it."""
 
 import atexit
 import os
@@ -13,7 +13,7 @@ import time
 
 
 def programs():
-    """Where PostgreSQL's programs are: on the path, or where Debian puts them."""
+    """The location of PostgreSQL's programs: on the path, or where Debian installs them."""
     found = shutil.which("initdb")
     folders = [pathlib.Path(found).parent] if found else []
     folders += sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -24,11 +24,12 @@ def programs():
 
 
 class Database:
-    """Settings are PostgreSQL's own, so that a commit waits for the disk."""
+    """A server with PostgreSQL's default settings, so that a commit waits for the disk."""
 
     def __init__(self):
         self.programs = programs()
-        # In the system's folder: another user reaches it, and a socket's path is short.
+        # In the system's temporary folder: another user can reach it, and a socket's path must be
+        # short.
         self.temporary = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.temporary.name)
         self.user = self.server = None
@@ -63,7 +64,7 @@ class Database:
         return f"postgres://undertone@{str(self.folder).replace('/', '%2F')}/releases"
 
     def megabytes(self):
-        """What the database takes on disk, without its log."""
+        """Disk space used by the database, without its log."""
         ask = "SELECT pg_database_size('releases')"
         command = [self.programs / "psql", "-At", "-h", self.folder, "-U", "undertone", "-d", "releases"]
         size = subprocess.run([*map(str, command), "-c", ask], capture_output=True, text=True)

@@ -1,10 +1,10 @@
-//! The help of every verb of a program. Verbs are found by walking through the help itself, so that
-//! a new one cannot be forgotten.
+//! The help of every verb of a program. Verbs are discovered by walking through the help itself, so
+//! that a new one cannot be forgotten.
 
 use crate::snapshot::{assert_files, assert_snapshot};
 use std::process::{Command, Stdio};
 
-/// The help of a verb, as wide as in a pipe.
+/// The help of a verb, formatted as for a pipe.
 fn help(program: &str, verb: &[String]) -> String {
     let output = Command::new(program)
         .args(verb)
@@ -17,7 +17,7 @@ fn help(program: &str, verb: &[String]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The verbs that a help names: the lines below "Commands:" that are indented by two blanks.
+/// The verbs listed in a help text: the lines below "Commands:" with an indentation of two spaces.
 pub fn verbs(help: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines =
@@ -39,7 +39,7 @@ pub fn all(program: &str) -> Vec<(Vec<String>, String)> {
     all
 }
 
-/// Fails unless every verb's help is the one that its snapshot holds. `name` is the program's.
+/// Fails unless every verb's help equals its snapshot. `name` is the program's name.
 #[track_caller]
 pub fn assert_help(name: &str, all: &[(Vec<String>, String)]) {
     let file = |verb: &[String]| match verb {

@@ -60,7 +60,7 @@ work.mkdir(parents=True)
 failures = 0
 
 
-# Asking undertone
+# Running undertone
 
 
 def call(*command):
@@ -116,11 +116,12 @@ def predict(model, texts, *more):
     return found
 
 
-# Asking the peers
+# Running the peers
 
 
 def load(folder):
-    """The model of a folder, by transformers, in f32; every key of the file must be used, and none
+    """The model of a folder, loaded by transformers in f32; every key of the file must be used, and
+    none
     may be missing."""
     model_class = getattr(
         transformers, json.loads((folder / "config.json").read_text())["architectures"][0]
@@ -139,7 +140,8 @@ def load(folder):
 
 
 def load_adapter(base, adapter):
-    """The base with the adapter, by peft; what peft holds must be what the file holds."""
+    """The base model with the adapter, loaded by peft, which must contain exactly the file's
+    tensors."""
     model = PeftModel.from_pretrained(load(base), adapter).eval()
     file, held = load_file(adapter / "adapter_model.safetensors"), get_peft_model_state_dict(
         model, save_embedding_layers=False
@@ -153,7 +155,7 @@ def load_adapter(base, adapter):
 
 
 def logits(model, inputs):
-    """One tensor of logits for each sequence."""
+    """One tensor of logits per sequence."""
     with torch.no_grad():
         found = []
         for i, ids in enumerate(inputs["sequences"]):
@@ -171,7 +173,7 @@ def encode(model, texts):
     return {"sequences": [tokenizer.encode(text).ids for text in texts]}
 
 
-# Comparing
+# Comparisons
 
 
 def apart(ours, theirs):
@@ -201,12 +203,13 @@ def check(letter, name, work_of):
     print(f"{'OK    ' if ok else 'NOT OK'} ({letter}) {name}: {said}", flush=True)
 
 
-# What is compared
+# The checks
 
 
 def real_texts(tokenizer, longest):
-    """60 sentences of SST-2 and 40 longer pieces of film reviews, each cut so that it needs at most
-    `longest` tokens."""
+    """60 sentences of SST-2 and 40 longer excerpts of film reviews, each truncated to at most
+    `longest`
+    tokens."""
     rows = (args.assets / "data/sst2/dev.tsv").read_text().splitlines()[1:]
     texts = [row.rsplit("\t", 1)[0].strip() for row in rows[:: len(rows) // 60][:60]]
     with open(args.assets / "data/imdb/test.jsonl") as reviews:
@@ -297,7 +300,8 @@ def merge(base, adapter, name):
 
 
 def check_adapter(base, inputs, *more):
-    """Saved by us: peft loads it, it changes the logits, and merged by us it gives the same."""
+    """peft loads an adapter saved by undertone, it changes the logits, and merging by undertone
+    gives the same."""
     name = "-".join([base.name, *more]).replace("--", "").replace(",", "-")
     adapter = example("save_adapter", base, work / f"adapter-{name}", *more)
     with_it, without = logits(load_adapter(base, adapter), inputs), logits(load(base), inputs)
@@ -319,7 +323,7 @@ def check_merge_of_peft(adapter):
 
 
 def train(base, name, *more):
-    """A short run; its folder."""
+    """A short run; returns its folder."""
     rows, out = work / "train.tsv", work / f"run-{name}"
     rows.write_text(
         "text\tlabel\n"
@@ -350,7 +354,7 @@ def train(base, name, *more):
 
 
 def run_card(folder):
-    """Runs the Python of a card in its folder; what it prints."""
+    """Runs the Python of a card in its folder; returns its output."""
     card = (folder / "README.md").read_text()
     code = card.split("```python\n")[1].split("```")[0]
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)

@@ -1,8 +1,8 @@
-//! A PostgreSQL server of a test's own, in a temporary folder: reached by a socket in it, and with
-//! a password and TLS on a port of loopback. Tests that need it are skipped where PostgreSQL is not
-//! installed.
+//! A PostgreSQL server for a single test, in a temporary folder: reachable through a socket in it,
+//! and with a password and TLS on a loopback port. Tests that need it are skipped if PostgreSQL is
+//! not installed.
 
-// Each of the test programs uses a part of it.
+// Each test binary uses only a part of it.
 #![allow(dead_code)]
 
 use std::fs;
@@ -26,7 +26,7 @@ pub struct Database {
 /// The password of the user `undertone`.
 pub const PASSWORD: &str = "a secret of the test";
 
-/// Where PostgreSQL's programs are: on the path, or where Debian puts them.
+/// The location of PostgreSQL's programs: on the path, or where Debian installs them.
 fn programs() -> Option<PathBuf> {
     let debian = Path::new("/usr/lib/postgresql").read_dir().into_iter().flatten().flatten();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -36,7 +36,7 @@ fn programs() -> Option<PathBuf> {
     })
 }
 
-/// Another user than root, by /etc/passwd.
+/// A user other than root, from /etc/passwd.
 fn somebody() -> Option<(u32, u32)> {
     let users = fs::read_to_string("/etc/passwd").ok()?;
     ["postgres", "nobody"].iter().find_map(|name| {
@@ -47,7 +47,7 @@ fn somebody() -> Option<(u32, u32)> {
 }
 
 impl Database {
-    /// Starts a server; none where PostgreSQL is not installed, which is said.
+    /// Starts a server. Returns `None`, with a message, if PostgreSQL is not installed.
     pub fn start() -> Option<Self> {
         let Some(programs) = programs() else {
             eprintln!("skipped: PostgreSQL is not installed");
@@ -56,7 +56,7 @@ impl Database {
         let folder = tempfile::tempdir().unwrap();
         let root = fs::metadata(folder.path()).unwrap().uid() == 0;
         let user = if root { Some(somebody().expect("a user that is not root")) } else { None };
-        // A port that was free a moment ago.
+        // A port that has just been free.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut database = Self { folder, programs, user, port, server: None };
         let password = database.path("password");
@@ -76,7 +76,7 @@ impl Database {
         self.folder.path().join(name)
     }
 
-    /// Makes a file or folder the server's.
+    /// Makes the server's user the owner of a file or folder.
     pub fn give(&self, path: &Path) {
         if let Some((user, group)) = self.user {
             chown(path, Some(user), Some(group)).unwrap();
@@ -94,12 +94,12 @@ impl Database {
         command
     }
 
-    /// Starts the server again, after [`Database::stop`] or [`Database::kill`].
+    /// Restarts the server after [`Database::stop`] or [`Database::kill`].
     pub fn run(&mut self) {
         let begun = Instant::now();
         let mut server = self.spawn();
         while !self.psql("postgres", "SELECT 1").status.success() {
-            // One that was killed may leave processes behind for a moment.
+            // A killed server may leave processes behind for a moment.
             if server.try_wait().unwrap().is_some() {
                 server = self.spawn();
             }
@@ -126,14 +126,14 @@ impl Database {
         psql.output().unwrap()
     }
 
-    /// Runs SQL in a database; what it prints.
+    /// Runs SQL in a database; returns its output.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         let output = self.psql(database, sql);
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Makes a database; its address, by the socket.
+    /// Creates a database; returns its address, through the socket.
     pub fn make(&self, name: &str) -> String {
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
         let folder = self.folder.path().display().to_string().replace('/', "%2F");
@@ -145,7 +145,7 @@ impl Database {
         format!("postgres://undertone@localhost:{}/{name}", self.port)
     }
 
-    /// Asks the server to end its connections and stop.
+    /// Requests the server to close its connections and stop.
     pub fn stop(&mut self) {
         self.end("-INT");
     }
@@ -153,7 +153,7 @@ impl Database {
     /// `kill -9`.
     pub fn kill(&mut self) {
         self.end("-KILL");
-        // Its children see that it is gone, and go.
+        // Its child processes notice this and exit.
         std::thread::sleep(Duration::from_millis(300));
     }
 

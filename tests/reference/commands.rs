@@ -1,12 +1,12 @@
-//! A program's commands and options as a page of the book, from their definitions in clap.
+//! A program's commands and options as a page of the book, generated from their clap definitions.
 
 use clap::{Arg, Command};
 use std::collections::BTreeMap;
 
-/// An option that this many commands share is described once.
+/// An option shared by at least this many commands is described once.
 const COMMON: usize = 4;
 
-/// One section per command, and first one for the options that many commands share.
+/// One section for the options shared by many commands, and then one section per command.
 pub fn reference(mut program: Command) -> String {
     program.build();
     let mut all = Vec::new();
@@ -43,7 +43,7 @@ pub fn reference(mut program: Command) -> String {
     page
 }
 
-/// Commands that do something, with their full names.
+/// The executable commands, with their full names.
 fn walk<'a>(command: &'a Command, all: &mut Vec<(&'a Command, String)>) {
     for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
         if inner.has_subcommands() {
@@ -59,7 +59,7 @@ fn options(command: &Command) -> impl Iterator<Item = &Arg> {
     args.filter(|arg| !["help", "json", "version"].contains(&arg.get_id().as_str()))
 }
 
-/// An option as written, and its meaning.
+/// The notation of an option, and its description.
 fn row(arg: &Arg) -> (String, String) {
     let help = arg.get_long_help().or(arg.get_help());
     let mut meaning = help.map(|help| paragraphs(&help.to_string())).unwrap_or_default();
@@ -88,7 +88,7 @@ fn table(rows: impl Iterator<Item = (String, String)>) -> String {
     format!("| option | meaning |\n|---|---|\n{}\n", rows.collect::<String>())
 }
 
-/// A text with one line per paragraph, in one table cell.
+/// A text with one line per paragraph, as a single table cell.
 fn paragraphs(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Fails unless the generated part of a page holds this text. `UNDERTONE_SNAPSHOTS=write` updates
-/// the page instead.
+/// Fails unless the generated part of a page equals this text. With `UNDERTONE_SNAPSHOTS=write`,
+/// updates the page instead.
 #[track_caller]
 pub fn assert_generated(page: &str, name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);

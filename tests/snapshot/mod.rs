@@ -1,8 +1,8 @@
-//! Texts that people read, kept in files: help, sentences about mistakes, reports.
+//! Texts for people, stored in files: help, error messages, reports.
 //!
-//! A test compares what the program says with the file of that name in its crate's
-//! `tests/snapshots`. Where a text was changed on purpose, `UNDERTONE_SNAPSHOTS=write cargo test
-//! --workspace` writes the files anew, and the difference is read in the commit.
+//! A test compares the program's output with the file of that name in its crate's
+//! `tests/snapshots`. After an intended change, `UNDERTONE_SNAPSHOTS=write cargo test --workspace`
+//! rewrites the files, and the difference is reviewed in the commit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots")
 }
 
-/// Fails unless the text is the one that the file holds.
+/// Fails unless the text equals the contents of the file.
 #[track_caller]
 pub fn assert_snapshot(name: &str, text: &str) {
     let (path, text) = (folder().join(name), format!("{}\n", text.trim_end()));
@@ -36,8 +36,8 @@ pub fn assert_snapshot(name: &str, text: &str) {
     );
 }
 
-/// Fails unless a folder of snapshots has these files and no others, such as the help of a verb
-/// that is gone.
+/// Fails unless a folder of snapshots contains exactly these files, for example no help of a
+/// removed verb.
 #[allow(dead_code)]
 #[track_caller]
 pub fn assert_files(name: &str, expected: &[String]) {
@@ -52,7 +52,8 @@ pub fn assert_files(name: &str, expected: &[String]) {
     }
 }
 
-/// The lines from the first that differs to the last that does, of both texts.
+/// The lines from the first to the last difference, of both texts.
+///
 fn differences(kept: &str, text: &str) -> String {
     let (kept, text): (Vec<&str>, Vec<&str>) = (kept.lines().collect(), text.lines().collect());
     let same = kept.iter().zip(&text).take_while(|(a, b)| a == b).count();

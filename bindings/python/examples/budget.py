@@ -1,10 +1,10 @@
-"""What a noise multiplier costs, before anything is trained."""
+"""Computes the privacy cost of a noise multiplier before anything is trained."""
 
 import undertone as ut
 
 
 def epsilon_of(noise: float, examples: int, batch: int, epochs: int, delta: float) -> ut.Epsilon:
-    """ε of DP-SGD over some passes."""
+    """ε of DP-SGD over some epochs."""
     accountant = ut.Accountant()
     accountant.step(
         noise_multiplier=noise, sample_rate=batch / examples, count=epochs * (examples // batch)

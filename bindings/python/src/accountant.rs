@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, Part, calibrate};
 
-/// A name of one of a few things, such as an accountant or an adjacency.
+/// Parses one of a fixed set of names, such as an accountant or an adjacency.
 fn named<T: DeserializeOwned>(what: &str, name: &str, all: &str) -> PyResult<T> {
     serde_json::from_value(Value::String(name.to_owned()))
         .map_err(|_| user_error(format!("{what} is {name:?}, but must be one of {all}")))
@@ -18,7 +18,7 @@ fn accountant_of(name: &str) -> PyResult<Accountant> {
     named("accountant", name, "auto, prv, rdp, gdp, gaussian")
 }
 
-/// All releases, from a list of events with their counts.
+/// The composition of all releases, from a list of events with their counts.
 fn composition(adjacency: &str, parts: &Bound<'_, PyAny>) -> PyResult<Composition> {
     let adjacency: Adjacency = named("adjacency", adjacency, "add-remove, replace-one")?;
     let value = to_json(parts).map_err(|unusable| unusable.named("an event"))?;
@@ -31,7 +31,7 @@ fn composition(adjacency: &str, parts: &Bound<'_, PyAny>) -> PyResult<Compositio
     Ok(composition)
 }
 
-/// ε of some releases at δ.
+/// ε of some releases at a given δ.
 #[pyfunction]
 pub fn epsilon<'py>(
     py: Python<'py>,
@@ -46,7 +46,7 @@ pub fn epsilon<'py>(
     python_of(py, &answer.map_err(raised)?)
 }
 
-/// δ of some releases at ε.
+/// δ of some releases at a given ε.
 #[pyfunction]
 pub fn delta<'py>(
     py: Python<'py>,

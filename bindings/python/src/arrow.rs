@@ -1,4 +1,4 @@
-//! Tables by the Arrow C stream interface: pandas, polars, pyarrow and others export it.
+//! Tables through the Arrow C stream interface, which pandas, polars, pyarrow and others export.
 
 use crate::errors::user_error;
 use crate::rows::{Row, wanted};
@@ -33,7 +33,7 @@ fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<FFI_ArrowArrayStream> {
     Ok(unsafe { FFI_ArrowArrayStream::from_raw(pointer.as_ptr().cast()) })
 }
 
-/// The needed columns of all batches, by row.
+/// The required columns of all batches, by row.
 pub fn rows(
     mut reader: RecordBatchStreamReader,
     name: &str,
@@ -68,17 +68,18 @@ fn text(value: Option<&str>) -> Value {
     value.map_or(Value::Null, Value::from)
 }
 
-/// A number as a JSON Lines file has it; NaN, which pandas uses for missing values, is null.
+/// A number as written in a JSON Lines file; NaN, which pandas uses for missing values, becomes
+/// null.
 fn float(value: Option<f64>) -> Value {
     value.and_then(Number::from_f64).map_or(Value::Null, Value::Number)
 }
 
-/// The shortest decimal that is this `f32`.
+/// The shortest decimal representation of this `f32`.
 fn short_float(value: Option<f32>) -> Value {
     float(value.and_then(|number| format!("{number:?}").parse().ok()))
 }
 
-/// The values of an array, or the name of a type that has none.
+/// The values of an array, or the name of an unsupported type.
 fn values(array: &dyn Array) -> Result<Vec<Value>, String> {
     macro_rules! numbers {
         ($of:ty) => {

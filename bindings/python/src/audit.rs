@@ -1,4 +1,4 @@
-//! Attacks on a finished run: those of `undertone audit`.
+//! Attacks on a finished run: the same as those of `undertone audit`.
 
 use crate::errors::{naming_rows, raised};
 use crate::model::in_memory;
@@ -21,15 +21,15 @@ struct AuditOnly {
     audit: Audit,
 }
 
-/// An argument of an attack: a word, or rows in memory in place of a file.
+/// An argument of an attack: a word, or rows in memory instead of a file.
 #[derive(FromPyObject)]
 pub enum Argument<'py> {
     Word(String),
     Rows(Bound<'py, Rows>),
 }
 
-/// Runs an attack, which saves what it finds in the run folder, and returns everything that was
-/// found on this run so far.
+/// Runs an attack, which saves its results in the run folder, and returns all results of attacks on
+/// this run so far.
 #[pyfunction]
 pub fn audit<'py>(
     py: Python<'py>,

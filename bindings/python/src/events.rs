@@ -15,7 +15,7 @@ pub fn value(event: &TrainingEvent) -> Value {
             json!({ "event": "loaded", "units": resolved.units, "notes": notes })
         }
         TrainingEvent::Warning { message } => json!({ "event": "warning", "message": message }),
-        TrainingEvent::Sums { told } => json!({ "event": "note", "message": told }),
+        TrainingEvent::Sums { message } => json!({ "event": "note", "message": message }),
         TrainingEvent::Relevance { done, examples } => {
             preparation("relevance", *done as u64, *examples as u64)
         }

@@ -1,4 +1,4 @@
-//! Run folders: what they hold, and reports on them.
+//! Reads run folders and writes reports on them.
 
 use crate::errors::raised;
 use crate::process::check;
@@ -13,8 +13,8 @@ use undertone_cli::report::{Format, write};
 use undertone_report::{Options, Run, report};
 use undertone_run::{FinishedRun, RunPaths, read_metrics};
 
-/// Everything that a run folder says: summary, guarantee, ledger, history and audit. The ledger is
-/// read again and must prove the guarantee.
+/// Everything in a run folder: summary, guarantee, ledger, history and audit. The ledger is read
+/// again and must prove the guarantee.
 #[pyfunction]
 pub fn read_run(py: Python<'_>, folder: PathBuf) -> PyResult<Bound<'_, PyAny>> {
     let found = py.detach(|| read(&folder)).map_err(raised)?;
@@ -74,7 +74,7 @@ pub fn write_report(py: Python, folders: Vec<PathBuf>, out: PathBuf, public: boo
     written.map(|_| ()).map_err(raised)
 }
 
-/// A report on finished runs as one HTML page; with `titles`, only the sections of these titles.
+/// A report on finished runs as one HTML page; with `titles`, only the sections with these titles.
 #[pyfunction]
 pub fn html(
     py: Python,

@@ -1,7 +1,7 @@
-//! The native part of the `undertone` package for Python: what the package's Python files call.
+//! The native part of the `undertone` package for Python, called by the package's Python files.
 //!
-//! It calls the same libraries as the command line, never the program. Values travel as JSON-like
-//! Python objects; `py_src/undertone` wraps them in classes.
+//! It calls the same libraries as the command line, never the program. Values are passed as
+//! JSON-like Python objects, which `py_src/undertone` wraps in classes.
 
 mod accountant;
 mod arrow;

@@ -24,7 +24,7 @@ use undertone_cli::failure::{Failure, Outcome};
 use undertone_cli::use_model::{Loaded, drop_end, prediction_fields};
 use undertone_run::RunPaths;
 
-/// A loaded model with what is needed to read texts for it.
+/// A loaded model with everything needed to read its texts.
 struct Ready {
     loaded: Loaded,
     tokenizer: Tokenizer,
@@ -35,18 +35,18 @@ struct Ready {
 #[pyclass(frozen)]
 pub struct TrainedModel {
     plan: Plan,
-    /// One caller at a time computes with the model.
+    /// Only one caller at a time computes with the model.
     ready: Mutex<Ready>,
 }
 
-/// A path under which nothing else is read.
+/// A path that is used for nothing else.
 fn own_path(name: &str) -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     PathBuf::from(format!("in-memory/{number}/{name}.jsonl"))
 }
 
-/// Puts rows under a path of their own; its name stands for them in messages.
+/// Places rows under a path of their own; its name represents them in messages.
 pub fn in_memory(rows: &Rows, name: &'static str) -> (MemoryFile, (String, &'static str)) {
     let file = rows.at(own_path(name));
     let shown = file.path().display().to_string();
@@ -78,13 +78,13 @@ impl TrainedModel {
         Ok(Self { plan, ready: Mutex::new(ready) })
     }
 
-    /// The columns of the texts.
+    /// The text columns.
     fn text_columns(&self) -> Vec<String> {
         let task = self.plan.task().without_label();
         task.columns().into_iter().map(str::to_owned).collect()
     }
 
-    /// The columns that evaluation reads.
+    /// The columns needed for evaluation.
     fn columns(&self) -> Vec<String> {
         let mut data = self.plan.data.clone();
         data.author = None;
@@ -158,7 +158,7 @@ impl TrainedModel {
             ));
         }
         let mut completions = Vec::new();
-        // Chunks, between which Ctrl-C is noticed; the texts are those of one call.
+        // In chunks, between which Ctrl-C is checked; the texts equal those of a single call.
         for (number, chunk) in prompts.chunks(batch.max(1)).enumerate() {
             py.check_signals()?;
             let first = number * batch.max(1) * samples;
@@ -205,7 +205,7 @@ impl TrainedModel {
 }
 
 impl TrainedModel {
-    /// Predicts the rows of a file in chunks, between which Ctrl-C is noticed.
+    /// Predicts the rows of a file in chunks, between which Ctrl-C is checked.
     fn predict_file(
         &self,
         py: Python,

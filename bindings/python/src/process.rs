@@ -1,15 +1,15 @@
-//! What holds for the whole process: no work after a fork, one run at a time, and Ctrl-C.
+//! Process-wide rules: no work after a fork, one run at a time, and Ctrl-C.
 
 use crate::errors::user_error;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use undertone::tensor::CpuLevel;
 
-/// The process in which the engine's threads were started; 0 before.
+/// The process that started the engine's threads; 0 before that.
 static STARTED_IN: AtomicU32 = AtomicU32::new(0);
 
-/// Refuses to compute in a forked process, which has none of the engine's threads, and would wait
-/// for them forever.
+/// Refuses to compute in a forked process, which lacks the engine's threads and would wait for them
+/// forever.
 pub fn check() -> PyResult<()> {
     let own = std::process::id();
     let started_in = match STARTED_IN.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed)
@@ -29,12 +29,13 @@ pub fn check() -> PyResult<()> {
 
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
 
-/// The right to train or to attack, which one thread has at a time: each run uses all cores.
+/// The right to train or attack, which only one thread has at a time, because each run uses all
+/// cores.
 #[derive(Debug)]
 pub struct Turn(());
 
 impl Turn {
-    /// Takes the turn, or refuses if another thread has it.
+    /// Takes the turn, or fails if another thread has it.
     pub fn take() -> PyResult<Self> {
         check()?;
         if IS_BUSY.swap(true, Ordering::AcqRel) {

@@ -1,4 +1,4 @@
-//! Rows that Python holds in memory, converted once to what a JSON Lines file would hold.
+//! Rows held in memory by Python, converted once to the contents of a JSON Lines file.
 
 use crate::arrow;
 use crate::errors::{raised, user_error};
@@ -9,21 +9,21 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use undertone::data::read::MemoryFile;
 
-/// One row by column name.
+/// One row, by column name.
 pub type Row = Map<String, Value>;
 
-/// Rows in memory. Only the columns that are needed are converted.
+/// Rows in memory. Only the required columns are converted.
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub struct Rows {
-    /// What the rows are called in messages, such as `data`.
+    /// The rows' name in messages, such as `data`.
     name: String,
     rows: Vec<Row>,
 }
 
 #[pymethods]
 impl Rows {
-    /// The rows of anything that exports the Arrow C stream.
+    /// Rows from any object that exports an Arrow C stream.
     #[staticmethod]
     fn from_arrow(
         py: Python,
@@ -36,7 +36,7 @@ impl Rows {
         Self { name, rows }.checked(&columns)
     }
 
-    /// The rows of a dict of columns, which have the same length.
+    /// Rows from a dict of columns, which must have equal lengths.
     #[staticmethod]
     fn from_columns(
         name: String,
@@ -67,7 +67,7 @@ impl Rows {
         Self { name, rows }.checked(&columns)
     }
 
-    /// The rows of a list of dicts.
+    /// Rows from a list of dicts.
     #[staticmethod]
     fn from_dicts(name: String, data: &Bound<'_, PyList>, columns: Vec<String>) -> PyResult<Self> {
         let mut rows = Vec::with_capacity(data.len());
@@ -110,8 +110,8 @@ fn put(
     Ok(())
 }
 
-/// The columns of the data that hold the needed ones: a name such as `meta.who` may be a column, or
-/// a key of the objects in column `meta`.
+/// The columns of the data that contain the required ones: a name such as `meta.who` may be a
+/// column, or a key of the objects in column `meta`.
 pub fn wanted(name: &str, needed: &[String], available: &[String]) -> PyResult<Vec<String>> {
     let has = |column: &str| available.iter().any(|other| other == column);
     let mut wanted: Vec<String> = Vec::new();
@@ -132,7 +132,7 @@ pub fn wanted(name: &str, needed: &[String], available: &[String]) -> PyResult<V
     Ok(wanted)
 }
 
-/// What a cell holds, as far as a column must be of one type.
+/// The type of a cell, for the check that a column has a single type.
 fn kind(value: &Value) -> Option<&'static str> {
     match value {
         Value::Null => None,
@@ -145,8 +145,8 @@ fn kind(value: &Value) -> Option<&'static str> {
 }
 
 impl Rows {
-    /// Checks that there are rows, that no needed value is missing, and that each column is of one
-    /// type.
+    /// Checks that there are rows, that no required value is missing, and that each column has a
+    /// single type.
     fn checked(self, columns: &[String]) -> PyResult<Self> {
         let Self { name, rows } = &self;
         if rows.is_empty() {
@@ -174,7 +174,8 @@ impl Rows {
         Ok(self)
     }
 
-    /// Puts the rows under a path, from which everything reads them until the value is dropped.
+    /// Places the rows under a path, where all readers find them until the returned value is
+    /// dropped.
     pub fn at(&self, path: PathBuf) -> MemoryFile {
         MemoryFile::new(path, self.rows.clone())
     }

@@ -22,21 +22,21 @@ use undertone_cli::{draw, source};
 use undertone_run::{RunPaths, WrittenRun};
 use undertone_terminal::device::DeviceArguments;
 
-/// The device of an argument, parsed as on the command line.
+/// The device argument, parsed as on the command line.
 #[derive(Parser)]
 struct DeviceOnly {
     #[command(flatten)]
     device: DeviceArguments,
 }
 
-/// The arguments of a device and a precision.
+/// Parses a device and a precision.
 pub fn device_of(device: &str, precision: Option<&str>) -> PyResult<DeviceArguments> {
     let mut words = vec!["undertone", "--device", device];
     words.extend(precision.iter().flat_map(|precision| ["--precision", precision]));
     DeviceOnly::try_parse_from(words).map(|parsed| parsed.device).map_err(|e| misread(&e))
 }
 
-/// An error of the argument parser as one sentence.
+/// An argument-parser error as one sentence.
 pub fn misread(error: &clap::Error) -> PyErr {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
@@ -44,7 +44,7 @@ pub fn misread(error: &clap::Error) -> PyErr {
     user_error(sentence.trim_start_matches("error: "))
 }
 
-/// The run that some keys of the run file describe.
+/// The run described by keys of the run file.
 fn written(keys: &Bound<'_, PyDict>) -> PyResult<WrittenRun> {
     let mut changes = Vec::new();
     for (key, value) in keys.iter() {
@@ -58,7 +58,7 @@ fn written(keys: &Bound<'_, PyDict>) -> PyResult<WrittenRun> {
     WrittenRun::parse("", &changes).map_err(raised)
 }
 
-/// The columns that a run reads from its training data, those of the author included.
+/// The columns that a run reads from its training data, including the author column.
 pub fn columns_of(data: &undertone_run::DataSection) -> Vec<String> {
     let task = task_of(data);
     let mut columns: Vec<String> = task.columns().into_iter().map(str::to_owned).collect();
@@ -66,26 +66,27 @@ pub fn columns_of(data: &undertone_run::DataSection) -> Vec<String> {
     columns
 }
 
-/// The columns that a run with these keys needs, and whether its labels are read from them.
+/// The columns needed by a run with these keys, and whether its labels are read from them.
 #[pyfunction]
 pub fn needed_columns(keys: &Bound<'_, PyDict>) -> PyResult<Vec<String>> {
     Ok(columns_of(written(keys)?.data()))
 }
 
-/// Rows in memory that stand for the files of a run.
+/// Rows in memory that replace the files of a run.
 struct InMemory {
     train: Option<MemoryFile>,
     validation: Option<MemoryFile>,
 }
 
 impl InMemory {
-    /// Puts rows under the paths by which the run's plan names them.
+    /// Places rows under the paths used in the run's plan.
     fn new(train: Option<(&Rows, PathBuf)>, validation: Option<(&Rows, PathBuf)>) -> Self {
         let put = |(rows, path): (&Rows, PathBuf)| rows.at(path);
         Self { train: train.map(put), validation: validation.map(put) }
     }
 
-    /// Saves the rows with the run, so that it can be resumed and audited without this process.
+    /// Saves the rows in the run folder, so that the run can be resumed and audited without this
+    /// process.
     fn keep(&self, paths: &RunPaths) -> undertone_run::Result<()> {
         for file in [&self.train, &self.validation].into_iter().flatten() {
             if !file.path().exists() {
@@ -95,7 +96,7 @@ impl InMemory {
         Ok(())
     }
 
-    /// Names for messages, in place of paths that do not exist.
+    /// Names for messages, instead of paths that do not exist.
     fn names(&self) -> Vec<(String, &'static str)> {
         let name = |file: &Option<MemoryFile>, name| {
             file.as_ref().map(|file| (file.path().display().to_string(), name))
@@ -107,7 +108,7 @@ impl InMemory {
     }
 }
 
-/// Trains a new run in the folder `out`, and returns the folder.
+/// Trains a new run in the folder `out` and returns the folder.
 #[pyfunction]
 #[pyo3(signature = (keys, out, train, validation, device, precision, callback))]
 #[allow(clippy::too_many_arguments)]
@@ -201,7 +202,8 @@ pub fn resume(
     trained.map_err(|error| naming_rows(py, error, &rows.names()))
 }
 
-/// Rows given to resume a run, under the path in its plan, which must be that of rows in memory.
+/// Rows passed to resume a run, placed under the path in its plan, which must be that of rows in
+/// memory.
 fn own_rows<'a>(
     rows: Option<&'a Rows>,
     planned: Option<&PathBuf>,
@@ -233,16 +235,16 @@ struct Training<'a> {
     rows: &'a InMemory,
 }
 
-/// How often Python's signals are looked at.
+/// Interval at which Python's signals are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Training<'_> {
-    /// Trains without the interpreter's lock, which is taken for callbacks and signals.
+    /// Trains without the interpreter lock, which is taken only for callbacks and signals.
     fn start(self, py: Python, callback: Option<&Py<PyAny>>) -> PyResult<()> {
         let Self { plan, out, resume, device, rows } = self;
         let paths = RunPaths::new(out);
         let stop = AtomicBool::new(false);
-        // What a callback or a signal raised: it ends the run after the step in progress.
+        // An exception from a callback or a signal; it ends the run after the current step.
         let mut interruption: Option<PyErr> = None;
         let mut not_kept = None;
         let mut looked = Instant::now();
@@ -289,8 +291,8 @@ impl Training<'_> {
     }
 }
 
-/// The exception of a run that was stopped: Ctrl-C says how to resume, a callback's own exception
-/// is raised as it is.
+/// The exception of a stopped run: for Ctrl-C it says how to resume, and a callback's own exception
+/// is raised unchanged.
 fn stopped(py: Python, error: Option<PyErr>, out: &Path, step: u64, steps: u64) -> PyErr {
     match error {
         Some(error) if !error.is_instance_of::<PyKeyboardInterrupt>(py) => error,
@@ -301,11 +303,11 @@ fn stopped(py: Python, error: Option<PyErr>, out: &Path, step: u64, steps: u64) 
     }
 }
 
-/// What a run that does not start must not leave behind.
+/// Files that a run that fails to start must not leave behind.
 struct Traces {
-    /// The run folder, if nothing was there.
+    /// The run folder, if it did not exist.
     folder: Option<PathBuf>,
-    /// Folders above it that did not exist, the deepest first.
+    /// Its ancestors that did not exist, the deepest first.
     parents: Vec<PathBuf>,
     was_there: bool,
 }
@@ -324,7 +326,7 @@ impl Traces {
         }
     }
 
-    /// Removes a run that has released nothing. What cannot be removed stays.
+    /// Removes a run that has released nothing. Failures to remove something are ignored.
     fn remove(&self) {
         let Some(folder) = &self.folder else { return };
         let paths = RunPaths::new(folder);

@@ -7,11 +7,11 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
-/// Why a Python object is not a value.
+/// The reason why a Python object cannot be converted.
 pub enum Unusable {
-    /// It is of a type that is neither text, a number, a boolean nor made of these.
+    /// Its type is neither text, number nor Boolean, nor composed of these.
     Type(String),
-    /// It is a number or a text that cannot be written.
+    /// It is a number or a text that JSON cannot represent.
     Value(&'static str),
     Python(PyErr),
 }
@@ -23,7 +23,7 @@ impl From<PyErr> for Unusable {
 }
 
 impl Unusable {
-    /// The exception, for a value that is called `name`.
+    /// The exception for a value with the name `name`.
     pub fn named(self, name: &str) -> PyErr {
         match self {
             Self::Type(of) => user_error(format!(
@@ -35,10 +35,11 @@ impl Unusable {
     }
 }
 
-/// How deep lists and dicts may be nested.
+/// Maximum nesting depth of lists and dicts.
 const DEEPEST: usize = 64;
 
-/// A Python object as JSON. Missing values of any library (`None`, NaN, `pandas.NA`) are null.
+/// Converts a Python object to JSON. Missing values of any library (`None`, NaN, `pandas.NA`)
+/// become null.
 pub fn to_json(object: &Bound<'_, PyAny>) -> Result<Value, Unusable> {
     within(object, 0)
 }
@@ -98,7 +99,7 @@ fn within(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, Unusable> {
     if let Ok(path) = object.call_method0("__fspath__") {
         return within(&path, depth + 1);
     }
-    // Scalars and arrays of NumPy.
+    // NumPy scalars and arrays.
     for name in ["item", "tolist"] {
         match object.call_method0(name) {
             Ok(inner) if !inner.is(object) => return within(&inner, depth + 1),
@@ -109,7 +110,7 @@ fn within(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, Unusable> {
     Err(Unusable::Type(of))
 }
 
-/// A JSON value as a Python object.
+/// Converts a JSON value to a Python object.
 pub fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),
@@ -137,13 +138,13 @@ pub fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyA
     })
 }
 
-/// Anything that can be written as JSON, as a Python object. Numbers that are not finite are None.
+/// Converts any serializable value to a Python object. Non-finite numbers become None.
 pub fn python_of<'py>(py: Python<'py>, value: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
     let value = serde_json::to_value(value).map_err(|e| user_error(e.to_string()))?;
     to_python(py, &value)
 }
 
-/// A value in the notation of run files.
+/// A value in run-file notation.
 pub fn to_toml(value: &Value) -> Option<String> {
     toml::Value::try_from(value).ok().map(|value| value.to_string())
 }

@@ -1,4 +1,4 @@
-"""The accountant from Python: values, bounds and mistakes."""
+"""The accountant from Python: values, bounds and errors."""
 
 import math
 import unittest
@@ -67,7 +67,7 @@ class AccountantTest(unittest.TestCase):
             with self.assertRaises(ut.UserError) as caught:
                 call()
             self.assertNotIn("\n", str(caught.exception))
-        # What was refused is not in the ledger.
+        # Rejected steps are not in the ledger.
         self.assertEqual(len(accountant), 0)
 
 

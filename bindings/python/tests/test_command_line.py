@@ -1,5 +1,5 @@
-"""Runs from Python and from the command line are the same, bit by bit, and either side goes on with
-the other's."""
+"""Runs from Python and from the command line are bit-identical, and either side resumes the other's
+runs."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class CommandLineTest(World):
         )
 
     def ledger(self, run: Path) -> list[Any]:
-        """The releases; the first line holds a hash of the plan, which names the data."""
+        """The releases; the first line contains a hash of the plan, which names the data."""
         lines = (run / "ledger.jsonl").read_text().splitlines()[1:]
         return [json.loads(line)["spent"] for line in lines]
 
@@ -65,7 +65,7 @@ class CommandLineTest(World):
         lines = ["\t".join(rows[0])] + ["\t".join(row.values()) for row in rows]
         tsv.write_text("\n".join(lines) + "\n")
         self.same(self.train("tsv", data=tsv, seed=5).folder, by_command)
-        # Neither folder has a file that the other lacks, but for the copy of the rows.
+        # Both folders have the same files, except for the copy of the rows.
         names = lambda run: {path.relative_to(run) for path in run.rglob("*") if path.is_file()}
         extra = names(self.folder / "memory") - names(by_command)
         self.assertEqual({str(path) for path in extra}, {"private/train.jsonl"})

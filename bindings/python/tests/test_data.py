@@ -1,4 +1,4 @@
-"""Data in memory in every form: the rows that arrive are those of a JSON Lines file."""
+"""Data in memory in every form is converted to the rows of a JSON Lines file."""
 
 import json
 import tempfile
@@ -32,7 +32,7 @@ COLUMNS = ["text", "number", "share", "is"]
 
 
 def kept(data: Any, columns: list[str]) -> list[dict[str, Any]]:
-    """The rows as they are kept with a run."""
+    """The rows saved with a run."""
     return json.loads(_undertone.rows_as_json(rows_of(data, columns)))
 
 

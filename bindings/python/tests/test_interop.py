@@ -1,4 +1,4 @@
-"""Beside the libraries people have: Opacus, transformers and peft."""
+"""Interoperation with other libraries: Opacus, transformers and peft."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The notebooks run, at small sizes."""
+"""Runs the notebooks at small sizes."""
 
 import os
 from pathlib import Path

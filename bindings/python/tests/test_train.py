@@ -1,4 +1,4 @@
-"""Training from Python: the run object, callbacks, Ctrl-C, and mistakes that leave nothing behind."""
+"""Training from Python: the run object, callbacks, Ctrl-C, and errors that leave nothing behind."""
 
 import contextlib
 import io
@@ -41,7 +41,7 @@ class TrainTest(World):
         self.assertEqual(run.metrics["examples"], 40)
         self.assertIn("<iframe", run._repr_html_())
         self.assertIn("<li>", guarantee._repr_html_())
-        # Read again by its folder alone.
+        # Read again, given only its folder.
         self.assertEqual(ut.Run(run.folder).guarantee, guarantee)
         copy = run.folder / "private" / "train.jsonl"
         self.assertEqual(copy.stat().st_mode & 0o777, 0o600)

@@ -1,4 +1,4 @@
-"""The stubs: mypy --strict accepts the examples, and refuses what the engine would."""
+"""The stubs: mypy --strict accepts the examples and rejects what the engine would reject."""
 
 import subprocess
 import sys

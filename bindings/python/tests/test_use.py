@@ -1,4 +1,4 @@
-"""What can be done with a run: predict, evaluate, generate, audit and report."""
+"""Operations on a run: predict, evaluate, generate, audit and report."""
 
 import math
 import unittest
@@ -11,7 +11,7 @@ from world import World
 
 class UseTest(World):
     def test_predictions_have_the_names_of_the_classes(self) -> None:
-        # The names come from the private rows, so published files number them.
+        # The class names come from private rows, so published files number them.
         base = world.model(self.folder / "base", "bert-masked-lm")
         run = self.train(model=base, labels=None)
         self.assertNotIn("good", (run.model / "config.json").read_text())
@@ -51,7 +51,7 @@ class UseTest(World):
         found = run.generate(["the cat", "the dog"], **options)
         self.assertEqual([row["prompt"] for row in found], ["the cat"] * 2 + ["the dog"] * 2)
         self.assertTrue(found[0]["text"].endswith(found[0]["completion"]))
-        # The texts do not depend on how they are batched.
+        # The texts do not depend on their batching.
         self.assertEqual(found, run.generate(["the cat", "the dog"], **{**options, "batch": 16}))
         self.assertEqual(len(run.generate("the cat", max_new_tokens=2)), 1)
         loss = run.predict(["the cat sat"])[0]

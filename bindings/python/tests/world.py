@@ -1,4 +1,4 @@
-"""A small model and some rows for tests, and the program where it was built."""
+"""A small model and some rows for tests, and the program if it has been built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FIXTURES = ROOT / "crates" / "undertone" / "tests" / "fixtures"
 WORDS = ["cat", "dog", "sun", "the", "warm", "today", "sat", "ran"]
 
-# Small and fast, with the same bits each time.
+# Small and fast, with reproducible bits.
 SETTINGS: dict[str, Any] = {
     "model.tuning": "full",
     "data.max_tokens": 16,
@@ -61,7 +61,7 @@ def model(folder: Path, architecture: str = "bert-classification") -> Path:
 
 
 def program() -> Path | None:
-    """The `undertone` program, if it was built."""
+    """The `undertone` program, if it has been built."""
     named = os.environ.get("UNDERTONE_PROGRAM")
     places = [named] if named else [ROOT / "target" / kind / "undertone" for kind in ("release", "debug")]
     return next((Path(place) for place in places if Path(place).is_file()), None)
@@ -79,7 +79,7 @@ def write_jsonl(path: Path, data: list[dict[str, str]]) -> Path:
 
 
 class World(unittest.TestCase):
-    """A test in a folder of its own with a small model."""
+    """A test in its own folder with a small model."""
 
     def setUp(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="undertone-"))
@@ -95,7 +95,7 @@ class World(unittest.TestCase):
         return ut.train(settings=settings, **keywords)
 
     def refused(self, part: str, function: Any, *values: Any, **keywords: Any) -> str:
-        """One clear sentence that contains `part`."""
+        """Checks for one clear sentence that contains `part`."""
         with self.assertRaises(ut.UserError) as caught:
             function(*values, **keywords)
         sentence = str(caught.exception)

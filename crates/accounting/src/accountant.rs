@@ -49,7 +49,7 @@ pub struct Answer {
     pub accountant: Accountant,
     /// Whether the upper bound is proved.
     pub certified: bool,
-    /// Which data sets are neighbors.
+    /// Neighboring relation between data sets.
     pub adjacency: Adjacency,
 }
 
@@ -107,7 +107,7 @@ pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) ->
 
 /// μ of the Gaussian mechanism that a composition without subsampling is equivalent to.
 pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
-    // A thousand parts may be of very different sizes, so the sum is compensated.
+    // A composition may have a thousand parts of very different sizes, so the sum is compensated.
     let squared: Sum = composition
         .parts()
         .iter()

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// `lower ≤ true value ≤ upper`, with an estimate in between.
 ///
-/// For an approximation that proves nothing (the central limit of Gaussian DP) all three are the
+/// For an approximation without a proof (the central limit of Gaussian DP) all three equal the
 /// estimate, and [`crate::Answer::certified`] is false. For Rényi accounting only `upper` is
-/// proved; `lower` is 0.
+/// proved, and `lower` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
     /// Lower bound of the true value.
@@ -25,9 +25,9 @@ impl Bounds {
     }
 
     /// Bounds from two numerical computations. Splitting adds about twice the variance that merging
-    /// removes, so the true value lies about a third of the way up. Bounds that crossed by a
-    /// rounding error become the larger of the two; bounds that crossed by more, or are no numbers,
-    /// prove nothing and are an error.
+    /// removes, so the true value lies about a third of the way up. If the bounds cross by no more
+    /// than a rounding error, both become the larger one; if they cross by more, or one is a NaN,
+    /// the result is an error.
     pub(crate) fn ordered(lower: f64, upper: f64) -> Result<Self> {
         let in_order = lower <= upper * (1.0 + 1e-9) + 1e-12;
         if !in_order {
@@ -66,7 +66,7 @@ impl Bounds {
 mod tests {
     use super::*;
 
-    /// In every build, not only with debug assertions.
+    /// The check runs in every build, not only with debug assertions.
     #[test]
     fn crossed_bounds_are_an_error() {
         assert!(Bounds::ordered(1.0, 2.0).is_ok());

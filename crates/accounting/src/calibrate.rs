@@ -10,7 +10,7 @@ use crate::{Composition, Error, Result, gaussian};
 pub struct Calibrated {
     /// The noise multiplier, or the factor on a schedule's shape.
     pub noise: f64,
-    /// ε at this noise; its upper end does not exceed the target.
+    /// ε at this noise; its upper bound does not exceed the target.
     pub answer: Answer,
 }
 
@@ -20,8 +20,8 @@ const CLOSE: f64 = 2e-4;
 /// Finds the least noise for which the certified upper bound of ε at `delta` does not exceed
 /// `epsilon`.
 ///
-/// `compose` gives the composition at a given noise; more noise must mean less privacy loss. The
-/// search is between `low` and `high`, both of which must be values that `compose` accepts.
+/// `compose` returns the composition at a given noise level; more noise must mean less privacy
+/// loss. The search covers `low` to `high`, and `compose` must accept both.
 pub fn least_noise(
     epsilon: f64,
     delta: f64,
@@ -40,7 +40,7 @@ pub fn least_noise(
         }
     };
     let upper = |answer: &Option<Answer>| answer.map_or(f64::INFINITY, |a| a.epsilon.upper);
-    // For a small target the usual interval would be too wide, and cost noise.
+    // For a small target the default interval would be too wide and would cost noise.
     let scale = epsilon.min(1.0);
     let (fine, coarse) = (Precision(scale * Precision::default().0), Precision(2e-2 * scale));
 
@@ -55,7 +55,7 @@ pub fn least_noise(
             });
         }
     }
-    // Coarse bracket by halving in ln σ, from both ends.
+    // A coarse bracket first, by interpolation over ln σ.
     let (mut too_little, mut enough) = (low.ln(), high.ln());
     if let Some(answer) = ask(low, fine)?
         && answer.epsilon.upper <= epsilon
@@ -73,13 +73,13 @@ pub fn least_noise(
             (enough, at_enough) = (middle, value);
         }
     }
-    // Widen by the possible error of the coarse answers, and finish with fine ones.
+    // Widen by the possible error of the coarse answers, then finish with fine ones.
     (too_little, enough) = (too_little.max(low.ln() + 1e-3) - 1e-3, (enough + 0.02).min(high.ln()));
     let mut answer = ask(too_little.exp(), fine)?;
     (at_too_little, at_enough) = (upper(&answer), f64::NAN);
     let mut best = None;
-    // A coarse answer can be too large by a few hundredths of ε, so that what seemed too little is
-    // enough: the left end has to be below the least noise.
+    // A coarse answer can overestimate ε by a few hundredths, so noise that seemed too little may
+    // be enough. Move the left end below the least noise.
     let mut further = 0.02;
     while at_too_little <= epsilon {
         (enough, at_enough) = (too_little, at_too_little);
@@ -94,7 +94,7 @@ pub fn least_noise(
     }
     for _ in 0..60 {
         if best.is_none() {
-            // The right end has to be certified first.
+            // Certify the right end first.
             let answer = ask(enough.exp(), fine)?;
             if upper(&answer) > epsilon {
                 too_little = enough;
@@ -120,9 +120,9 @@ pub fn least_noise(
     best.ok_or(Error::Unreachable { low, high, advice: "allow a larger ε" })
 }
 
-/// A point of the bracket by log-linear interpolation of the values, aimed just below the target;
-/// the midpoint if a value is not finite. It stays a share `margin` away from either end, so that
-/// the bracket always shrinks.
+/// A point of the bracket by log-linear interpolation of the values, aimed just below the target,
+/// or the midpoint if a value is not finite. The point keeps a share `margin` away from either end,
+/// so the bracket always shrinks.
 fn split(a: f64, at_a: f64, b: f64, at_b: f64, target: f64, margin: f64) -> f64 {
     let aim = target - 0.3 * CLOSE * target;
     if !at_a.is_finite() || at_b <= 0.0 || at_b.is_nan() || at_b >= at_a {
@@ -132,7 +132,7 @@ fn split(a: f64, at_a: f64, b: f64, at_b: f64, target: f64, margin: f64) -> f64 
     a + share * (b - a)
 }
 
-/// The least noise multiplier of `steps` steps of DP-SGD at `sampling_rate`.
+/// The least noise multiplier for `steps` steps of DP-SGD at `sampling_rate`.
 pub fn noise_multiplier(
     epsilon: f64,
     delta: f64,

@@ -39,7 +39,7 @@ pub fn curve(
     Ok(epsilons.iter().zip(deltas).map(|(&epsilon, delta)| CurvePoint { epsilon, delta }).collect())
 }
 
-/// Whether the numerical accountant answers, with a few computations for the whole curve.
+/// Whether the numerical accountant is used, which computes the whole curve in a few passes.
 fn is_numerical(composition: &Composition, accountant: Accountant) -> bool {
     matches!(accountant, Accountant::Auto | Accountant::Prv)
         && !is_unsampled(composition)
@@ -49,7 +49,8 @@ fn is_numerical(composition: &Composition, accountant: Accountant) -> bool {
 /// A point of the trade-off curve of membership inference: whether one privacy unit is in the data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TradeOffPoint {
-    /// False-positive rate: the share of absent units that the attack calls present, in [0, 1].
+    /// False-positive rate: the share of absent units that the attack classifies as present, in [0,
+    /// 1].
     pub false_positive_rate: f64,
     /// The largest true-positive rate of any attack with this false-positive rate.
     pub true_positive_rate: Bounds,
@@ -58,18 +59,18 @@ pub struct TradeOffPoint {
 /// The trade-off curve of a composition: the most powerful membership inference at each
 /// false-positive rate.
 ///
-/// Let δ₁(ε) be the privacy curve if the unit is present and δ₀(ε) that if it is absent; they differ
-/// where sampling is involved. Exactly those attacks exist whose true- and false-positive rates
-/// (TPR, FPR) satisfy, for every ε ≥ 0,
+/// Let δ₁(ε) be the privacy curve if the unit is present and δ₀(ε) the curve if it is absent; they
+/// differ where sampling is involved. An attack with true- and false-positive rates (TPR, FPR)
+/// exists if and only if, for every ε ≥ 0,
 ///
 /// ```text
 /// TPR ≤ δ₁(ε) + e^ε FPR      and      1 − FPR ≤ δ₀(ε) + e^ε (1 − TPR),
 /// ```
 ///
-/// so the largest TPR is the minimum of both right-hand sides over ε. (The larger of δ₀ and δ₁ in
-/// both would give the hull of the curve and its mirror image: too large.) For the upper bound a
-/// list of ε is enough. For the lower bound, note that δ decreases and e^ε increases: between two
-/// consecutive a < b of the list neither side is below its value with δ(b) and e^a.
+/// so the largest TPR is the minimum of both right-hand sides over ε. (Using the larger of δ₀ and
+/// δ₁ in both would give the hull of the curve and its mirror image, which is too large.) A list of
+/// ε suffices for the upper bound. For the lower bound, note that δ decreases and e^ε increases:
+/// between two consecutive a < b of the list, neither side falls below its value with δ(b) and e^a.
 pub fn trade_off(
     composition: &Composition,
     false_positive_rates: &[f64],
@@ -77,7 +78,8 @@ pub fn trade_off(
 ) -> Result<Vec<TradeOffPoint>> {
     let far = crate::epsilon(composition, 1e-9, accountant)?.epsilon.upper.max(1e-3);
     const POINTS: usize = 200;
-    // Denser near 0, where the curve bends: if the unit is absent, sampled losses are small.
+    // The points are denser near 0, where the curve bends: if the unit is absent, sampled losses
+    // are small.
     let spaced =
         |power: f64| (1..=POINTS).map(move |i| far * (i as f64 / POINTS as f64).powf(power));
     let mut epsilons: Vec<f64> = spaced(1.5).chain(spaced(4.0)).collect();

@@ -1,28 +1,28 @@
-//! Errors, each with what to do about it.
+//! Errors, each with the action that resolves it.
 
 use std::path::PathBuf;
 
-/// Why an accountant or a ledger refused.
+/// The reason why an accountant or a ledger refused a request.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A parameter outside its domain.
     #[error("{name} is {value}, but must be {rule}")]
     Invalid {
-        /// The parameter, as a person would name it.
+        /// The parameter, in words.
         name: &'static str,
         /// The given value.
         value: String,
-        /// What must hold.
+        /// The rule that the value must satisfy.
         rule: String,
     },
 
-    /// The privacy loss of the composition exceeds what the numerical accountant certifies.
+    /// The privacy loss of the composition exceeds what the numerical accountant can certify.
     #[error(
         "the privacy loss exceeds ε = {limit}, the most this accountant certifies; add noise, take \
          fewer steps or lower the sampling rate"
     )]
     LossTooLarge {
-        /// The largest ε that is certified.
+        /// The largest ε that can be certified.
         limit: f64,
     },
 
@@ -67,7 +67,7 @@ pub enum Error {
         what: &'static str,
     },
 
-    /// A lower bound came out above the upper bound: at least one of them is wrong.
+    /// A lower bound exceeds the upper bound: at least one of them is wrong.
     #[error(
         "the lower bound {lower} exceeds the upper bound {upper}: the accountant has a bug, and no \
          value is certified; please report the settings"
@@ -79,35 +79,35 @@ pub enum Error {
         upper: f64,
     },
 
-    /// No certificate can be made.
+    /// The composition cannot be certified.
     #[error("no certificate can be made: {why}")]
     NotCertifiable {
         /// What prevents it.
         why: &'static str,
     },
 
-    /// The ledger file cannot be used, or was changed.
+    /// The ledger file cannot be used or was changed.
     #[error("ledger {path}: {problem}")]
     Ledger {
         /// The ledger's file.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// What is wrong, and what to do about it.
         problem: String,
     },
 
-    /// The system failed while the ledger was read or written, such as by a full disk.
+    /// An operating system error while reading or writing the ledger, such as a full disk.
     #[error("ledger {path}: {doing} ({source})")]
     LedgerIo {
         /// The ledger's file.
         path: PathBuf,
-        /// What could not be done, and what follows from it.
+        /// The operation that failed, and its consequence.
         doing: String,
-        /// The system's error.
+        /// The operating system's error.
         source: SystemError,
     },
 }
 
-/// A failure of the operating system that can be compared and cloned.
+/// An operating system error that can be compared and cloned.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{text}")]
 pub struct SystemError {
@@ -116,12 +116,12 @@ pub struct SystemError {
 }
 
 impl SystemError {
-    /// What the operating system said.
+    /// Keeps the kind and the message of `error`.
     pub fn new(error: &std::io::Error) -> Self {
         Self { text: error.to_string(), kind: error.kind() }
     }
 
-    /// What kind of failure it was.
+    /// The kind of failure.
     pub fn kind(&self) -> std::io::ErrorKind {
         self.kind
     }

@@ -29,7 +29,7 @@ impl std::fmt::Display for Adjacency {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Event {
-    /// Gaussian mechanism: a vector plus N(0, σ²I), which one unit changes by at most the
+    /// Gaussian mechanism: a vector plus N(0, σ²I). One unit changes the vector by at most the
     /// sensitivity.
     Gaussian {
         /// Noise standard deviation divided by the clipping norm.
@@ -48,14 +48,14 @@ pub enum Event {
     PoissonGaussian {
         /// Noise standard deviation divided by the clipping norm.
         noise_multiplier: f64,
-        /// The probability with which each unit is in the sample, in (0, 1].
+        /// Probability that each unit is in the sample, in (0, 1].
         sampling_rate: f64,
     },
-    /// k-ary randomized response: the true value with probability e^ε / (e^ε + k − 1), otherwise a
-    /// uniform one of the others.
+    /// k-ary randomized response: returns the true value with probability e^ε / (e^ε + k − 1),
+    /// otherwise one of the other values, chosen uniformly.
     ///
-    /// Under add-remove adjacency an absent unit responds for some fixed value, so its absence does
-    /// not show.
+    /// Under add-remove adjacency an absent unit responds for some fixed value, so its absence is
+    /// not visible.
     RandomizedResponse {
         /// ε of one response.
         epsilon: f64,
@@ -63,7 +63,7 @@ pub enum Event {
         categories: u64,
     },
     /// [Private selection](crate::selection): the best of a random number of runs, each of which is
-    /// at most as many steps of a Poisson-subsampled Gaussian.
+    /// at most `steps` steps of a Poisson-subsampled Gaussian.
     Selection {
         /// Distribution of the number of runs.
         runs: NumberOfRuns,
@@ -88,7 +88,7 @@ pub mod limits {
     pub const PARTS: usize = 1_000;
     /// δ at which ε is computed.
     pub const DELTA: std::ops::RangeInclusive<f64> = 1e-18..=0.5;
-    /// The smallest ε that noise is calibrated for; a smaller one asks for no information at all.
+    /// The smallest ε that noise is calibrated for; below it, nothing can be learned.
     pub const LEAST_EPSILON: f64 = 1e-4;
     /// The largest ε that the numerical accountant certifies.
     pub const EPSILON: f64 = 1e3;
@@ -165,8 +165,8 @@ impl Event {
         }
     }
 
-    /// Whether a release of `self` costs no more privacy than one of `other`: the same kind, and no
-    /// parameter worse.
+    /// Whether a release of `self` costs no more privacy than a release of `other`: both are of the
+    /// same kind, and no parameter is worse.
     pub fn no_worse_than(&self, other: &Event) -> bool {
         use Event::*;
         match (*self, *other) {
@@ -226,7 +226,7 @@ impl Composition {
         self
     }
 
-    /// Adds `count` releases of `event`. Equal events are one part.
+    /// Adds `count` releases of `event`. Equal events share one part.
     pub fn push(&mut self, event: Event, count: u64) {
         if count == 0 {
             return;

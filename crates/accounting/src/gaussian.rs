@@ -5,15 +5,15 @@
 //! Let a release be f(D) + N(0, s²I), where f has ℓ2 sensitivity Δ. With μ = Δ/s the pair N(μ, 1),
 //! N(0, 1) dominates: the likelihood ratio depends only on the projection onto the direction of the
 //! difference, and a smaller difference is a post-processing of a larger one. k releases with μ₁ …
-//! μ_k give a shift (μ₁, …, μ_k), so they are one release with μ² = Σ μᵢ². The hockey-stick
-//! divergence of that pair is
+//! μ_k shift the mean by (μ₁, …, μ_k), so they are equivalent to one release with μ² = Σ μᵢ². The
+//! hockey-stick divergence of that pair is
 //!
 //! ```text
 //! δ(ε) = P(N > t) − e^ε P(N > t + μ),     t = ε/μ − μ/2,
 //! ```
 //!
-//! and since e^ε φ(t + μ) = φ(t), the second term is φ(t)·m(t + μ) with Mills' ratio m: no overflow
-//! at large ε. The pair is its own mirror image, so both directions agree.
+//! and since e^ε φ(t + μ) = φ(t), the second term is φ(t)·m(t + μ) with Mills' ratio m, which does
+//! not overflow at large ε. The pair is its own mirror image, so both directions agree.
 
 use crate::normal::{UNIT, density, mills, tail_relative_error, upper_tail};
 use crate::{Bounds, Error, Result};
@@ -39,7 +39,7 @@ pub fn delta(mu: f64, epsilon: f64) -> Bounds {
 
 /// ε(δ) of the pair N(μ, 1), N(0, 1), with its rounding error enclosed.
 pub fn epsilon(mu: f64, delta_target: f64) -> Bounds {
-    // μ itself has a few roundings: widen it on both sides.
+    // μ itself carries a few rounding errors: widen it on both sides.
     let slack = 8.0 * UNIT;
     let lower = crossing(|e| delta(mu * (1.0 - slack), e).lower, mu, delta_target);
     let upper = crossing(|e| delta(mu * (1.0 + slack), e).upper, mu, delta_target);
@@ -47,13 +47,13 @@ pub fn epsilon(mu: f64, delta_target: f64) -> Bounds {
     Bounds { lower: lower.0, estimate: estimate.1.clamp(lower.0, upper.1), upper: upper.1 }
 }
 
-/// Brackets the point where a decreasing function falls to `target`: (still above, or 0; at or
-/// below).
+/// Brackets the point where a decreasing function falls to `target`. Returns (a point above the
+/// target, or 0; a point at or below the target).
 fn crossing(curve: impl Fn(f64) -> f64, mu: f64, target: f64) -> (f64, f64) {
     if curve(0.0) <= target {
         return (0.0, 0.0);
     }
-    // δ(ε) ≤ P(N > t): 40 standard deviations are beyond every δ that can be asked for.
+    // δ(ε) ≤ P(N > t): 40 standard deviations cover every supported δ.
     let (mut low, mut high) = (0.0, mu * mu + 80.0 * mu);
     while high - low > 4.0 * f64::EPSILON * high {
         let middle = 0.5 * (low + high);

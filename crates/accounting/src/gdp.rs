@@ -1,8 +1,8 @@
 //! Gaussian differential privacy (GDP) by the central limit theorem: an approximation, not a bound.
 //!
 //! Many weak events compose to nearly a Gaussian mechanism with μ² = Σ steps · q² (e^{1/σ²} − 1)
-//! (Bu, Dong, Long, Su 2020). The true ε is often larger than this result, so it is for comparison
-//! only and always labeled.
+//! (Bu, Dong, Long, Su 2020). The true ε is often larger than this result, so it serves only for
+//! comparison and is always labeled as an approximation.
 
 use crate::event::{Adjacency, Event};
 use crate::{Bounds, Composition, Error, Result, gaussian};

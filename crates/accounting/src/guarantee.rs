@@ -3,7 +3,7 @@
 use crate::{Adjacency, Bounds};
 use serde::{Deserialize, Serialize};
 
-/// The privacy unit: whose presence or contribution the guarantee protects.
+/// The privacy unit: the entity whose presence or contribution the guarantee protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -22,8 +22,8 @@ pub enum Threat {
     /// weights.
     #[default]
     Central,
-    /// Local DP: the provider is the adversary; it sees every perturbed embedding and knows whose
-    /// it is.
+    /// Local DP: the provider is the adversary; it sees every perturbed embedding and knows its
+    /// owner.
     Local,
 }
 
@@ -34,20 +34,21 @@ pub enum Mode {
     /// ε is proved for what ran.
     #[default]
     Proved,
-    /// A published algorithm as published, for comparison; `assumptions` says what is not covered.
+    /// A published algorithm, run as published for comparison; `assumptions` lists what is not
+    /// covered.
     Paper,
-    /// Reproducible run with noise from a seed: anyone who knows the seed can subtract the noise,
-    /// so nothing is guaranteed.
+    /// A reproducible run with noise from a seed. Anyone who knows the seed can subtract the noise,
+    /// so the run has no guarantee.
     Seeded,
 }
 
-/// The privacy guarantee of everything recorded in a ledger. Made only by
-/// [`crate::ledger::Ledger::guarantee`].
+/// The privacy guarantee of everything recorded in a ledger. Only
+/// [`crate::ledger::Ledger::guarantee`] creates one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Guarantee {
     /// The privacy unit.
     pub unit: Unit,
-    /// Which data sets are neighbors.
+    /// Neighboring relation between data sets.
     pub adjacency: Adjacency,
     /// What the adversary sees.
     pub threat: Threat,
@@ -57,7 +58,7 @@ pub struct Guarantee {
     pub delta: f64,
     /// Whether ε is proved for the algorithm that ran.
     pub mode: Mode,
-    /// What the guarantee assumes besides.
+    /// Further assumptions of the guarantee.
     pub assumptions: Vec<String>,
 }
 
@@ -75,8 +76,8 @@ impl std::fmt::Display for Guarantee {
             Threat::Central => "sees every update and the final weights",
             Threat::Local => "sees every perturbed embedding and knows whose it is",
         };
-        // A paper's own algorithm may release what the ledger does not cover, and seeded noise
-        // hides nothing: their ε is never stated as a guarantee.
+        // A paper's own algorithm may release something that the ledger does not cover, and seeded
+        // noise hides nothing. Their ε is never stated as a guarantee.
         let no_guarantee = match self.mode {
             Mode::Proved => None,
             Mode::Paper => Some("run as published, with ε ="),

@@ -1,7 +1,7 @@
 //! Certified differential-privacy accounting.
 //!
-//! Every ε is an interval `lower ≤ true ε ≤ upper` with truncation, discretization and rounding
-//! errors all on the safe side. The proofs are beside the code: [`pld`] (numerical composition of
+//! Every ε is an interval `lower ≤ true ε ≤ upper`; truncation, discretization and rounding errors
+//! are all on the safe side. The proofs are beside the code: [`pld`] (numerical composition of
 //! privacy-loss distributions), [`gaussian`] (closed form), [`rdp`] (an upper bound), [`selection`]
 //! (the best of a random number of runs) and [`gdp`] (an approximation, labeled as such).
 //!

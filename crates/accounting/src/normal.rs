@@ -13,10 +13,10 @@ pub fn upper_tail(z: f64) -> f64 {
 
 /// An upper bound of the relative rounding error of [`upper_tail`] at `z`.
 ///
-/// `erfc` itself has an error below one unit in the last place; its argument has two roundings (the
-/// constant and the product) and that of `z` itself by the caller, and the slope d ln P(N > z) / d
-/// ln z is at most z² + 1 for z > 0 and below 1 for z ≤ 0. Five roundings of the argument are
-/// allowed for.
+/// `erfc` itself has an error below one unit in the last place. Its argument has two roundings (the
+/// constant and the product), and the caller's `z` has its own. The slope d ln P(N > z) / d ln z is
+/// at most z² + 1 for z > 0 and below 1 for z ≤ 0. The bound allows for five roundings of the
+/// argument.
 pub fn tail_relative_error(z: f64) -> f64 {
     let slope = if z > 0.0 { z * z + 1.0 } else { 1.0 };
     (4.0 + 5.0 * slope) * UNIT

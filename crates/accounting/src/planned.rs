@@ -1,17 +1,17 @@
-//! ε after each release of a plan, cheap enough to be asked after every step.
+//! ε after each release of a plan, cheap enough to compute after every step.
 
 use crate::{Accountant, Adjacency, Bounds, Composition, Part, Result, epsilon};
 use std::collections::HashMap;
 
-/// The most that a bound lies above ε, relative to it.
+/// The largest relative excess of the bound over ε.
 pub const TOLERANCE: f64 = 0.015;
 
 /// ε over the releases of a plan.
 ///
 /// Releases only add to ε, so ε after b releases bounds ε after any n ≤ b. Each part of the plan is
-/// bisected around n until both ends of the interval agree to `TOLERANCE`; ε at its upper end is
-/// the answer. Ends are computed once. They depend on the plan and on n alone, so a run that was
-/// interrupted is told the same as one that was not.
+/// bisected around n until both ends of the interval agree to `TOLERANCE`; the answer is ε at the
+/// upper end. Each end is computed once. Ends depend only on the plan and on n, so an interrupted
+/// run reports the same ε as an uninterrupted one.
 #[derive(Clone, Debug)]
 pub struct PlannedSpending {
     before: Composition,
@@ -21,21 +21,21 @@ pub struct PlannedSpending {
 }
 
 impl PlannedSpending {
-    /// For releases in this order.
+    /// The spending of these releases, in this order.
     pub fn new(adjacency: Adjacency, parts: Vec<Part>, delta: f64) -> Self {
         let before = Composition::new(adjacency);
         Self { before, parts, delta, computed: HashMap::new() }
     }
 
-    /// Adds what was released besides the plan, such as torn lines of a ledger.
+    /// Adds releases outside the plan, such as torn lines of a ledger.
     pub fn with(mut self, besides: &[Part]) -> Self {
         besides.iter().for_each(|part| self.before.push(part.event, part.count));
         self.computed.clear();
         self
     }
 
-    /// A certified upper bound on ε after the first `releases` releases. It is not below the
-    /// accountant's own upper bound there, and at most 2 % above it (exact at the end of a part).
+    /// A certified upper bound on ε after the first `releases` releases. It is never below the
+    /// accountant's own upper bound, and at most 2 % above it (exact at the end of a part).
     pub fn after(&mut self, releases: u64) -> Result<f64> {
         let (mut low, mut high) = (0, 0_u64);
         for part in &self.parts {
@@ -63,7 +63,7 @@ impl PlannedSpending {
         }
     }
 
-    /// Bounds on ε after exactly this many releases.
+    /// Bounds on ε after exactly `releases` releases.
     fn bounds(&mut self, releases: u64) -> Result<Bounds> {
         if let Some(found) = self.computed.get(&releases) {
             return Ok(*found);
@@ -92,8 +92,8 @@ mod tests {
         Part { event: Event::PoissonGaussian { noise_multiplier, sampling_rate: 0.02 }, count }
     }
 
-    /// Against the accountant at every step: a rising, a falling and an even schedule, a plain
-    /// release before them, and very little or very much noise.
+    /// Compares with the accountant at every step, for a rising, a falling and an even schedule, a
+    /// plain release before them, and very little or very much noise.
     #[test]
     fn every_step_is_bounded_and_within_two_percent() {
         let map =
@@ -126,7 +126,8 @@ mod tests {
         }
     }
 
-    /// A few hundred computations for a hundred thousand steps, and none twice.
+    /// A few hundred computations serve a hundred thousand steps, and none is repeated.
+    ///
     #[test]
     fn most_steps_cost_nothing() {
         let mut planned =

@@ -3,15 +3,15 @@
 //! # What is proved
 //!
 //! For a dominating pair (P, Q) of one event let R(α) = ln E_P[e^{(α−1)·loss}] / (α − 1), the Rényi
-//! divergence of order α. A dominating pair bounds it for every pair of neighboring data sets (it
-//! is monotone under post-processing), it adds up under composition, and if the sum is R, then for
-//! every α > 1
+//! divergence of order α. A dominating pair bounds it for every pair of neighboring data sets,
+//! because it is monotone under post-processing. It adds up under composition. If the sum is R,
+//! then for every α > 1
 //!
 //! ```text
 //! ε(δ) ≤ R + ln((α − 1)/α) − (ln δ + ln α)/(α − 1)
 //! ```
 //!
-//! (Canonne, Kamath, Steinke 2020, Proposition 12, the conversion that current libraries use.) The
+//! (Canonne, Kamath, Steinke 2020, Proposition 12, the conversion used by current libraries). The
 //! result is the minimum over a list of orders. Only the upper end is proved; the lower end is 0.
 //! Under add-remove adjacency the direction with the unit present has the larger divergence
 //! (Mironov, Talwar, Zhang 2019, Theorem 5).
@@ -23,8 +23,8 @@ use crate::selection::BestOf;
 use crate::{Bounds, Composition, Result};
 use rayon::prelude::*;
 
-/// The usual orders: fractional ones from 1.1 to 10.9 and integers from 12 to 63; also powers of
-/// two up to 2¹⁴, for small ε.
+/// The usual orders: fractional ones from 1.1 to 10.9 and integers from 12 to 63. Powers of two up
+/// to 2¹⁴ are added for small ε.
 pub fn default_orders() -> Vec<f64> {
     let fractional = (1..100).map(|x| 1.0 + f64::from(x) / 10.0);
     let whole = (12..64).map(f64::from);
@@ -65,7 +65,7 @@ fn least(
     convert: impl Fn(f64, f64) -> f64 + Sync,
 ) -> Result<f64> {
     composition.validate()?;
-    // With many parts the expensive orders are skipped: every single order gives a valid bound.
+    // With many parts the expensive orders are skipped: each order alone gives a valid bound.
     let frugal = composition.parts().len() > 32;
     let most = if frugal { MOST_POINTS / 15.0 } else { MOST_POINTS };
     // The curve of a selection's runs is computed once, for all orders.
@@ -152,7 +152,7 @@ fn within(event: &Event, adjacency: Adjacency, alpha: f64, most: f64) -> f64 {
             }
         }
     };
-    // The sums are exact to about 1e-13; rounded up.
+    // The sums are exact to about 1e-13; round up.
     (moment / (alpha - 1.0)).max(0.0) * (1.0 + 1e-12) + 1e-15
 }
 
@@ -179,8 +179,8 @@ fn by_quadrature(pair: &Pair, alpha: f64, most: f64) -> f64 {
     let (means, weights) = (pair.means(), pair.p_weights());
     let shift = means[1];
     let step = (0.125 / shift).min(0.125);
-    // Tilted by e^{(α−1)·loss} the mass lies between 0 and αs; if Q has a component at −s, up to
-    // (2α − 1)s.
+    // Tilted by e^{(α−1)·loss} the mass lies between 0 and αs, or up to (2α − 1)s if Q has a
+    // component at −s.
     let (low, high) = match pair {
         Pair::Shifted { .. } => (-12.0, alpha * shift + 12.0),
         _ => (-shift - 12.0, 2.0 * alpha * shift + 12.0),
@@ -197,8 +197,8 @@ fn by_quadrature(pair: &Pair, alpha: f64, most: f64) -> f64 {
     })) + (step * density(0.0)).ln()
 }
 
-/// Orders that need more points are skipped: with so large a shift, so high an order is never the
-/// best one.
+/// Orders that need more points are skipped: with such a large shift, such a high order is never
+/// the best one.
 const MOST_POINTS: f64 = 60_000.0;
 
 /// ln Σ e^term, in one pass.

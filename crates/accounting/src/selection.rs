@@ -1,14 +1,14 @@
 //! Private selection: the best of a random number of private runs (after Papernot and Steinke,
 //! 2022).
 //!
-//! K is drawn from a [distribution](NumberOfRuns). K times a candidate is chosen uniformly, trained
-//! and given a score; the best of them is released, and neither K nor anything else about the
-//! others. Knowing K would reveal more, so it stays secret.
+//! K is drawn from a [distribution](NumberOfRuns). K times, a candidate is chosen uniformly,
+//! trained and scored. Only the best of them is released: neither K nor anything about the others.
+//! Knowing K would reveal more, so it stays secret.
 //!
 //! # What is proved
 //!
 //! Let Q be one run on the data, Q' the same on neighboring data, each with an independent uniform
-//! number that breaks ties, so that the order of outputs has no ties. Let F(y) be the probability
+//! number that breaks ties, so that the order of outputs is strict. Let F(y) be the probability
 //! that a run of Q is no better than y, and f(x) = E[x^K]. The best of K runs has the density
 //! f'(F(y)) Q(y), and for λ > 1
 //!
@@ -20,8 +20,8 @@
 //! where x and x' are the probabilities of one event under Q and Q'.
 //!
 //! *Truncated negative binomial*, f'(x) = E\[K\] (γ/p)^{η+1} with p = 1 − (1−γ)x ≥ γ, and K ≥ 1.
-//! Here p and p' are probabilities of one (randomized) event too, so D_λ̂(Q'‖Q) ≤ ε̂ gives
-//! p'^λ̂ p^{1−λ̂} ≤ e^{(λ̂−1)ε̂}. Putting this and p ≥ γ into p^{−λ} p'^{λ−1} leaves
+//! Here p and p' are also probabilities of one (randomized) event, so D_λ̂(Q'‖Q) ≤ ε̂ gives p'^λ̂
+//! p^{1−λ̂} ≤ e^{(λ̂−1)ε̂}. Substituting this and p ≥ γ into p^{−λ} p'^{λ−1} leaves
 //!
 //! ```text
 //! D_λ(A‖A') ≤ D_λ(Q‖Q') + (1+η)(1 − 1/λ̂) ε̂ + (1+η) ln(1/γ)/λ̂ + ln E[K]/(λ−1).
@@ -34,7 +34,7 @@
 //! e^{(λ−1) D_λ(A‖A')} ≤ e^{−μ} + μ e^{(λ−1)(D_λ(Q‖Q') + μ δ̂)}.
 //! ```
 //!
-//! *Candidates.* A run that first chooses among candidates by public randomness and names its
+//! *Candidates.* A run that first chooses among candidates by public randomness and reports its
 //! choice has, at each order, at most the largest divergence of any candidate.
 
 use crate::event::{Adjacency, Event};
@@ -48,13 +48,13 @@ use serde::{Deserialize, Serialize};
 pub enum NumberOfRuns {
     /// Truncated negative binomial: K ≥ 1, P[K = k] ∝ (1−γ)^k Π_{l<k} (l+η)/(l+1).
     NegativeBinomial {
-        /// Shape, above −1: 1 is the geometric distribution, 0 the logarithmic one. Smaller costs
-        /// less, and leaves more to chance.
+        /// Shape, above −1: 1 is the geometric distribution, 0 the logarithmic one. A smaller value
+        /// costs less, and leaves more to chance.
         eta: f64,
         /// In (0, 1): the smaller, the more runs.
         gamma: f64,
     },
-    /// Poisson: K may be 0, and then nothing is released.
+    /// Poisson: K may be 0, in which case nothing is released.
     Poisson {
         /// The mean number of runs.
         mean: f64,
@@ -76,7 +76,7 @@ impl NumberOfRuns {
                 within("γ of the number of runs", gamma, 1e-6, 0.999, "from 1e-6 to 0.999")?;
                 within("mean number of runs", self.mean(), 1.0, 1e5, "at most 100,000")
             }
-            // Beyond that e^{−mean} underflows, and no draw would have the right distribution.
+            // Beyond this, e^{−mean} underflows, and no draw would have the right distribution.
             Self::Poisson { mean } => {
                 within("mean number of runs", mean, 0.01, 700.0, "from 0.01 to 700")
             }
@@ -117,13 +117,13 @@ impl NumberOfRuns {
         std::iter::once(none).chain(positive.map(|(_, probability)| probability))
     }
 
-    /// K, from a uniform number in [0, 1): the quantile function.
+    /// K as a function of a uniform number in [0, 1): the quantile function.
     pub fn draw(self, uniform: f64) -> u64 {
         const MOST: usize = 10_000_000;
         let mut below = 0.0;
         for (k, probability) in self.probabilities().enumerate().take(MOST) {
             below += probability;
-            // Far in the tail rounding keeps the sum below 1.
+            // Far in the tail, rounding keeps the sum below 1.
             if uniform < below || (k as f64 > self.mean() && probability < 1e-18) {
                 return k as u64;
             }
@@ -143,7 +143,7 @@ pub(crate) struct BestOf {
 }
 
 impl BestOf {
-    /// Of a run with this divergence by order.
+    /// The best of runs with the given divergence by order.
     pub fn new(runs: NumberOfRuns, orders: &[f64], of_run: impl Fn(f64) -> f64 + Sync) -> Self {
         let curve: Vec<(f64, f64)> =
             orders.par_iter().map(|&order| (order, of_run(order))).collect();
@@ -160,7 +160,7 @@ impl BestOf {
         Self { runs, curve, overhead }
     }
 
-    /// At an order where one run has this divergence.
+    /// The divergence at an order where one run has the divergence `of_run`.
     pub fn divergence(&self, order: f64, of_run: f64) -> f64 {
         match self.runs {
             NumberOfRuns::NegativeBinomial { .. } => {
@@ -183,8 +183,8 @@ impl BestOf {
     }
 }
 
-/// One event for the selection among candidates, each a whole run: steps of a subsampled Gaussian
-/// whose divergence is at least that of every candidate, at every order that is used.
+/// One event that covers a selection among candidates, each a whole run: steps of a subsampled
+/// Gaussian whose divergence is at least that of every candidate, at every order used.
 pub fn selection(
     runs: NumberOfRuns,
     candidates: &[Composition],
@@ -264,8 +264,8 @@ fn largest(candidates: &[Composition], covers: impl Fn(f64) -> bool) -> Option<f
 mod tests {
     use super::*;
 
-    /// The published result for runs with pure ε-DP: (2 + η) ε, as in 3ε for the geometric
-    /// distribution, 2ε for the logarithmic one.
+    /// The published result for runs with pure ε-DP: (2 + η) ε, that is 3ε for the geometric
+    /// distribution and 2ε for the logarithmic one.
     #[test]
     fn pure_runs_cost_what_was_published() {
         for eta in [-0.5, 0.0, 0.5, 1.0, 2.0] {
@@ -318,8 +318,8 @@ mod tests {
         sum.ln() / (order - 1.0)
     }
 
-    /// The distribution of the best of K draws from `q`, whose outcomes are in the order of their
-    /// scores; the first outcome of the result is "nothing".
+    /// The distribution of the best of K draws from `q`, whose outcomes are ordered by score; the
+    /// first outcome of the result is "nothing".
     fn best_of(runs: NumberOfRuns, q: &[f64]) -> Vec<f64> {
         let all: Vec<f64> = runs.probabilities().take(3_000).collect();
         let f = |x: f64| {
@@ -379,7 +379,7 @@ mod tests {
                 }
             }
         }
-        // A bound that is never near would be a wrong formula on the safe side.
+        // A bound that is never nearly reached would indicate a wrong formula on the safe side.
         assert!(tightest < 0.2, "{tightest}");
     }
 }

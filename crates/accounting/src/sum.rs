@@ -34,8 +34,7 @@ pub(crate) fn compensated_sum(terms: &[f64]) -> f64 {
     terms.iter().copied().collect::<Sum>().total()
 }
 
-/// Clamps negative rounding errors to 0. A NaN stays a NaN, and is detected where results are
-/// built.
+/// Clamps negative rounding errors to 0. A NaN stays a NaN and is detected where results are built.
 pub(crate) fn not_negative(x: f64) -> f64 {
     if x < 0.0 { 0.0 } else { x }
 }

@@ -1,6 +1,6 @@
-//! `calibrate::noise_multiplier` promises the least noise: little of ε may be left over.
+//! `calibrate::noise_multiplier` promises the least noise, so little of ε may be left over.
 //!
-//! UNDERTONE_SETTINGS=4000 tries as many random settings and prints those that leave too much over.
+//! UNDERTONE_SETTINGS=4000 tries 4,000 random settings and prints those that leave too much over.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::{Accountant, Error, limits};
 
-/// The most of ε that may be left over.
+/// The largest part of ε that may be left over.
 fn allowed(target: f64) -> f64 {
     0.002 * target.max(1.0)
 }
 
-/// What is left of the target by the certified upper bound; none if no noise of the certified range
-/// meets it, or its least is more than enough.
+/// The part of the target left over by the certified upper bound. None if no noise in the certified
+/// range meets the target, or if the least noise of that range is more than enough.
 fn left_over(target: f64, delta: f64, rate: f64, steps: u64) -> Option<f64> {
     match noise_multiplier(target, delta, rate, steps, Accountant::Auto) {
         Ok(found) => {

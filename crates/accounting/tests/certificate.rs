@@ -1,5 +1,6 @@
-//! Certificates: within one percent of the accountant, for every kind of event. The checker that
-//! reads them is tested in `checker/`, and with the program by the tests of the command line.
+//! Certificates: within one percent of the accountant, for every kind of event. The tests in
+//! `checker/` cover the checker that reads them, and those of the command line run it with the
+//! program.
 
 use serde_json::Value;
 use undertone_accounting::certificate::{Certified, Target, certify};
@@ -23,7 +24,7 @@ fn sampled(noise_multiplier: f64, sampling_rate: f64) -> Event {
     Event::PoissonGaussian { noise_multiplier, sampling_rate }
 }
 
-/// Published settings; those with more masses are measured by benches/certificates.
+/// Published settings; benches/certificates measures those with more masses.
 #[test]
 fn certified_epsilon_is_within_one_percent_of_the_accountant() {
     for (noise, rate, steps, delta) in [
@@ -57,7 +58,7 @@ fn the_smallest_and_the_largest_delta_are_certified() {
     check(&Composition::dp_sgd(1.0, 0.01, 100), 0.5);
 }
 
-/// At a given ε the certificate has δ, which is that of the accountant up to a few percent.
+/// At a given ε the certificate's δ is within a few percent of the accountant's.
 #[test]
 fn delta_at_a_given_epsilon() {
     let composition = Composition::dp_sgd(1.5, 0.04, 2250);

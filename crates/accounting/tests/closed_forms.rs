@@ -32,7 +32,7 @@ fn without_sampling_the_answer_is_the_exact_gaussian() {
     }
 }
 
-/// Uncompensated summation would lose all but the first.
+/// Uncompensated summation would lose all terms but the first.
 #[test]
 fn a_thousand_hardly_visible_gaussians_count() {
     let mut composition = gaussians(1.0, 1.0, 1);
@@ -62,8 +62,8 @@ fn k_gaussians_are_one_with_less_noise() {
 
 #[test]
 fn the_local_figures_of_the_forward_methods() {
-    // Local DP on SST-2, three fresh releases at σ = 0.39 that the papers call ε = 8: noise std σC
-    // at sensitivity 2C, and noise std σ·2C.
+    // Local DP on SST-2: three fresh releases at σ = 0.39, which the papers report as ε = 8. Noise
+    // std σC at sensitivity 2C, and noise std σ·2C.
     let fresh = epsilon(&gaussians(0.39, 2.0, 3), 1e-5, Accountant::Auto).unwrap().epsilon.upper;
     let wider = epsilon(&gaussians(0.39, 1.0, 3), 1e-5, Accountant::Auto).unwrap().epsilon.upper;
     assert!((fresh - 76.5).abs() < 0.1 && (wider - 28.1).abs() < 0.1, "{fresh} {wider}");
@@ -181,8 +181,7 @@ fn rare_large_losses_have_narrow_bounds_that_hold_the_closed_form() {
     }
 }
 
-/// The losses of a Gaussian have no lower bound; with the unit absent they are what has no upper
-/// bound.
+/// The losses of a Gaussian have no lower bound; with the unit absent, they have no upper bound.
 #[test]
 fn hardly_sampled_parts_beside_gaussians_change_nothing_in_either_direction() {
     for (mu, delta_target) in [(3.4, 4.6e-16), (6.0, 1e-12), (0.3, 1e-9)] {
@@ -212,7 +211,7 @@ fn small_targets_do_not_cost_more_noise_than_they_need() {
 }
 
 /// The analytic Gaussian mechanism by its own algorithm (Balle and Wang, 2018, which DP-Forward's
-/// aMGM takes over for matrices): σ = α Δ/√(2ε), with α from a bisection of its two functions.
+/// aMGM adopts for matrices): σ = α Δ/√(2ε), with α from a bisection of its two functions.
 #[test]
 fn the_analytic_gaussian_mechanism_has_the_largest_mu() {
     let phi = |x: f64| 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2);
@@ -245,7 +244,7 @@ fn the_analytic_gaussian_mechanism_has_the_largest_mu() {
 /// (σ, q) of one step, from nearly no overlap to nearly no loss.
 const ONE_STEP: [(f64, f64); 5] = [(0.2, 0.1), (0.5, 0.01), (1.0, 0.3), (0.8, 0.9), (3.0, 0.5)];
 
-/// A unit added or removed: the best attack calls everything above some z present.
+/// A unit added or removed: the best attack classifies everything above some z as present.
 #[test]
 fn trade_off_of_one_sampled_step_is_its_closed_form() {
     for (sigma, rate) in ONE_STEP {
@@ -270,8 +269,8 @@ fn trade_off_of_one_sampled_step_is_its_closed_form() {
     assert!((half.true_positive_rate.estimate - 0.55).abs() < 1e-3, "{half:?}");
 }
 
-/// The same step seen from the other side: an attack that calls everything below some z absent has
-/// the mirrored rates, and at a rate of 0.5 finds 0.5556 of the absent units.
+/// The same step seen from the other side: an attack that classifies everything below some z as
+/// absent has the mirrored rates, and at a rate of 0.5 detects 0.5556 of the absent units.
 #[test]
 fn the_mirrored_trade_off_is_its_closed_form_too() {
     let (sigma, rate, z) = (0.2, 0.1, 0.139_710_298_881_861_5);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The only error of the trapezoidal rule is the aliases Σ δ(ε + mT) e^{cmT}, T = 2π/dt, which the
-//! choice of dt makes negligible, and M is a trapezoidal sum of an analytic function. Nothing of
-//! the accountant's grid, tilt or transform is shared.
+//! choice of dt makes negligible, and M is a trapezoidal sum of an analytic function. The
+//! computation shares neither the grid nor the tilt nor the transform of the accountant.
 
 use realfft::num_complex::Complex64;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, delta, epsilon};

@@ -70,7 +70,7 @@ fn its_history_ends_with_the_guarantee() {
     assert_eq!(thinned.iter().map(|(entries, _)| *entries).collect::<Vec<_>>(), [1, 2, 3]);
     let ends = Ledger::history(&path, 1e-5, 1).unwrap();
     assert_eq!(ends.iter().map(|(entries, _)| *entries).collect::<Vec<_>>(), [1, 3]);
-    // A torn line counts at the end.
+    // A torn line at the end counts as spent.
     let mut bytes = fs::read(&path).unwrap();
     bytes.extend(b"{\"spent\"");
     fs::write(&path, bytes).unwrap();
@@ -154,7 +154,7 @@ fn a_torn_line_is_counted_as_spent_wherever_it_was_torn() {
     let whole = fs::read(&path).unwrap();
     let last = whole[..whole.len() - 1].iter().rposition(|&b| b == b'\n').unwrap() + 1;
     let head = path.with_extension("jsonl.head");
-    // The crash came before the head was written, so it still names the entry before.
+    // The crash came before the head was written, so the head still names the previous entry.
     let short = folder.path().join("short.jsonl");
     fs::write(&short, &whole[..last]).unwrap();
     let lines: Vec<&str> = std::str::from_utf8(&whole).unwrap().lines().collect();
@@ -186,7 +186,7 @@ fn a_torn_line_is_counted_as_spent_wherever_it_was_torn() {
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     fs::write(&head, &earlier).unwrap();
     assert_eq!(Ledger::open(&path).unwrap().spent().releases(), 60);
-    // A block of zeros, as some file systems leave it.
+    // A block of zeros, as some file systems leave after a crash.
     let mut zeros = whole[..last].to_vec();
     zeros.extend([0; 64]);
     fs::write(&path, &zeros).unwrap();
@@ -236,8 +236,8 @@ fn numbers_survive_the_file_exactly() {
     assert_eq!(Ledger::read(&path).unwrap().spent().parts()[0], Part { event, count: 7 });
 }
 
-/// Several threads begin one ledger at the same moment, as processes may: every append that
-/// succeeds is in it.
+/// Several threads create one ledger at the same moment, as processes may: every successful append
+/// is in it.
 #[test]
 fn of_several_who_begin_a_ledger_none_is_forgotten() {
     for _ in 0..200 {
@@ -278,7 +278,7 @@ fn a_ledger_is_not_begun_through_a_link() {
     assert!(!folder.path().join("ledger.jsonl.new").exists(), "the file on the way is left");
 }
 
-/// A ledger of so many steps in a folder.
+/// A ledger in `folder` with `steps` recorded steps.
 fn of_steps(folder: &Path, name: &str, steps: u64, terms: Terms) -> Ledger {
     let path = folder.join(name);
     Ledger::create(&path, terms).unwrap().append(STEP, steps).unwrap();
@@ -295,10 +295,11 @@ fn ledgers_together_are_the_composition_of_all() {
     let whole = epsilon(&Composition::dp_sgd(1.0, 0.01, 100), 1e-5, Accountant::Auto).unwrap();
     assert_eq!(total.epsilon, whole.epsilon);
     assert!(total.epsilon.upper > two.guarantee(1e-5).unwrap().epsilon.upper);
-    // One assumption of both, and that none was chosen by the other's results.
+    // Both ledgers state the same assumption, and the total adds that neither run was chosen by the
+    // other's results.
     assert_eq!(total.assumptions.len(), 2);
     assert_eq!(Ledger::together(&[&one], 1e-5).unwrap(), one.guarantee(1e-5).unwrap());
-    // Seeded noise in one of them takes the guarantee from all.
+    // Seeded noise in one ledger removes the guarantee from all.
     let seeded = Terms { mode: Mode::Seeded, ..with_id("3") };
     let seeded = of_steps(folder.path(), "seeded", 1, seeded);
     assert_eq!(Ledger::together(&[&one, &seeded], 1e-5).unwrap().mode, Mode::Seeded);

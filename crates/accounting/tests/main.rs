@@ -1,4 +1,4 @@
-//! The integration tests, in one program: linking takes longer than most of them.
+//! The integration tests, in a single binary: linking takes longer than most of them.
 
 mod calibration;
 mod certificate;

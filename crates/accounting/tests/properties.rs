@@ -97,7 +97,7 @@ proptest! {
         let first = (s.steps as f64 * share) as u64;
         let split = Composition::new(s.adjacency).with(event, first).with(event, s.steps - first);
         prop_assert_eq!(ask(&split, s.delta), ask(&compose(&s), s.delta));
-        // Also if the accountant cannot know that both halves are the same.
+        // The same must hold if the accountant cannot know that both halves are the same.
         let noise_multiplier = s.sigma * (1.0 + 1e-13);
         let nearly = Event::PoissonGaussian { noise_multiplier, sampling_rate: s.q };
         let halves = Composition::new(s.adjacency).with(event, first);

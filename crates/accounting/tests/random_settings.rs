@@ -1,10 +1,10 @@
 //! Random settings from the whole certified range: a result or a typed error, never a panic, a NaN
 //! or crossed bounds.
 //!
-//! UNDERTONE_SETTINGS=10000 runs as many; the default keeps the tests quick. With more than 2,000
-//! the run also prints which were slow and which intervals were wider than the default precision;
-//! UNDERTONE_ONLY=12,345 runs these alone. (Crossed bounds are a debug assertion in the accountant,
-//! and the test profile has those on.)
+//! UNDERTONE_SETTINGS=10000 runs 10,000 of them; the default keeps the tests quick. With more than
+//! 2,000 the run also prints the slow settings and those whose intervals exceed the default
+//! precision. UNDERTONE_ONLY=12,345 runs only the settings 12 and 345. (Crossed bounds trigger a
+//! debug assertion in the accountant, which the test profile enables.)
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -85,7 +85,7 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
                         && e.estimate <= e.upper,
                     "setting {i}: {e:?} for {composition:?} at δ = {delta:e}"
                 );
-                // Promised up to ε = 1000 and 10⁵ releases.
+                // The promise covers ε up to 1000 and 10⁵ releases.
                 let promised = e.lower <= 1e3 && composition.releases() <= 100_000;
                 if promised && e.gap() > 1e-3 * e.upper.max(1.0) {
                     if wanted > 2_000 {

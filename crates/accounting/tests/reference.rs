@@ -1,4 +1,4 @@
-//! Published settings, against two other accountants (fixtures/make_accounting.py).
+//! Published settings, compared with two other accountants (fixtures/make_accounting.py).
 
 use undertone_accounting::{Accountant, Composition, epsilon, rdp};
 
@@ -36,7 +36,7 @@ fn the_certified_interval_holds_the_cross_checked_estimate() {
             row.prv_estimate
         );
         assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "{:?}: {found:?}", row.composition);
-        // The estimate itself is closer than the interval is wide.
+        // The estimate itself is more accurate than the width of the interval suggests.
         assert!(
             (found.estimate - row.prv_estimate).abs() < 5e-4 * found.upper.max(1.0),
             "{found:?}"
@@ -61,7 +61,7 @@ fn renyi_accounting_is_never_below_the_certified_interval() {
     }
 }
 
-/// Settings that are known to make other accountants overflow, hang or return nonsense.
+/// Settings known to make other accountants overflow, hang or return nonsense.
 #[test]
 fn settings_that_break_other_accountants() {
     let settings = [

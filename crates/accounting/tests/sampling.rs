@@ -1,7 +1,7 @@
 //! The mechanism itself, run many times, must not contradict the certified curve.
 //!
-//! Outputs are drawn from the subsampled Gaussian mechanism on two neighboring data sets, and
-//! their privacy losses are computed from the definition. The share of trials T(ε) in which e^loss
+//! Outputs are drawn from the subsampled Gaussian mechanism on two neighboring data sets, and their
+//! privacy losses are computed from the definition. The share of trials T(ε) in which e^loss
 //! exceeds a uniform draw times e^ε is an unbiased estimate of δ(ε): δ(ε) = E[(1 − e^{ε−L})₊] = P(U
 //! < 1 − e^{ε−L}). By Hoeffding's inequality its error is t = 4·√(1/(2n)) or more with probability
 //! at most 2·e^{−2nt²} = 2·e^{−16} ≈ 2.3·10⁻⁷, for each ε and direction: below 10⁻⁵ for all of them
@@ -94,7 +94,7 @@ fn replacing() {
     check(&[(1.0, 0.3, 6)], Adjacency::ReplaceOne, &[0.1, 0.5, 1.0, 2.0, 4.0]);
 }
 
-/// The test would detect a noise multiplier that is wrong by a tenth.
+/// The test detects a noise multiplier that is wrong by a tenth.
 #[test]
 fn the_experiment_has_teeth() {
     let wrong = Composition::dp_sgd(0.88, 0.3, 8);

@@ -1,4 +1,4 @@
-//! Private selection: what is stated against attacks, beside other releases, and its limits.
+//! Private selection: the stated guarantee against attacks, beside other releases, and its limits.
 
 use undertone_accounting::selection::{NumberOfRuns, selection};
 use undertone_accounting::{
@@ -24,7 +24,7 @@ fn generating(runs: NumberOfRuns, x: f64) -> f64 {
 }
 
 /// The best attack by a threshold on the released maximum does not beat the stated (ε, δ), on
-/// either side and in either direction; without the cost of selecting it would.
+/// either side and in either direction. Without the cost of selection, it would.
 #[test]
 fn no_threshold_beats_the_stated_guarantee() {
     let sigma = 2.0;
@@ -96,14 +96,14 @@ fn draws_of_the_mechanism_keep_to_the_guarantee() {
         for (one, other) in [(with, without), (1.0 - without, 1.0 - with)] {
             assert!(one - error <= stated.exp() * (other + error) + chosen, "{threshold}");
         }
-        // The draws are those of the distribution that the proof is about.
+        // The draws follow the distribution that the proof assumes.
         let exact = 1.0 - generating(GEOMETRIC, 1.0 - normal_tail(threshold / sigma));
         assert!((without - exact).abs() < error, "{threshold}: {without}, not {exact}");
     }
 }
 
-/// A selection among equal runs is stated as such a run; among different ones by a run that is no
-/// better than any of them.
+/// A selection among equal runs is covered by one such run; a selection among different runs by one
+/// that is no better than any of them.
 #[test]
 fn candidates_are_covered_by_one_event() {
     let one = Composition::dp_sgd(1.1, 0.01, 500);
@@ -120,6 +120,7 @@ fn candidates_are_covered_by_one_event() {
     let alone = selection(GEOMETRIC, &[other], 1e-5).unwrap().1;
     assert!(both >= stated.max(alone) - 1e-9 && both < 1.3 * stated.max(alone), "{both}");
     // With a release before the first step, and a schedule.
+    //
     let map = Event::PoissonGaussian { noise_multiplier: 5.0, sampling_rate: 0.05 };
     let rich = one.clone().with(map, 1);
     assert!(selection(GEOMETRIC, &[rich], 1e-5).unwrap().1 > stated);
@@ -154,7 +155,7 @@ fn a_selection_composes_and_is_labeled() {
         (NumberOfRuns::NegativeBinomial { eta: f64::NAN, gamma: 0.1 }, "η"),
         (NumberOfRuns::Poisson { mean: 0.0 }, "mean"),
     ] {
-        let told = toy(runs, 1.0).validate().unwrap_err().to_string();
-        assert!(told.contains(about), "{told}");
+        let message = toy(runs, 1.0).validate().unwrap_err().to_string();
+        assert!(message.contains(about), "{message}");
     }
 }

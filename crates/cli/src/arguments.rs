@@ -134,7 +134,7 @@ pub struct PlotArgument {
 }
 
 impl PlotArgument {
-    /// The plot's file, if requested; must not exist or be an earlier plot.
+    /// The plot's file, if requested; the file must not exist or must be an earlier plot.
     pub fn file(&self) -> Outcome<Option<&Path>> {
         if let Some(path) = &self.plot {
             check_output(path, &[], |text| text.ends_with(plot::MARK))?;

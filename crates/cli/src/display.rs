@@ -15,18 +15,18 @@ pub struct Display {
     pub bar: Option<ProgressBar>,
     said: Option<Instant>,
     steps: u64,
-    /// When this process finished its first step, and the steps that were done by then. The first
-    /// step takes longer: it compiles kernels and fills memory.
+    /// The time at which this process finished its first step, and the number of steps completed by
+    /// then. The first step takes longer because it compiles kernels and allocates memory.
     began: Option<(Instant, u64)>,
-    /// Whether a line with the GPU memory has been printed, and one with the time left.
+    /// Whether a line with the GPU memory has been printed, and one with the remaining time.
     said_memory: bool,
     said_left: bool,
     /// Display name of the privacy units.
     units: &'static str,
     /// Whether the run file declares the number of units.
     declares_units: bool,
-    /// The folder of the run and those beside it, if only the curator sees the output: it may then
-    /// state counts of rows and earlier runs.
+    /// The folder of the run and its siblings, if only the curator sees the output, which may then
+    /// include row counts and earlier runs.
     pub beside: Option<Siblings>,
     /// State of the live view, until the view opens.
     pub live: Option<Live>,
@@ -89,7 +89,7 @@ impl Display {
                 let notes = before_training::notes(&run, self.beside.as_ref());
                 notes.iter().for_each(output::note);
             }
-            TrainingEvent::Sums { told } => output::note(told),
+            TrainingEvent::Sums { message } => output::note(message),
             TrainingEvent::Warning { message } => output::note(message),
             TrainingEvent::Relevance { done, examples } => {
                 self.show_preparation("relevance of examples", *done as u64, *examples as u64);

@@ -13,7 +13,8 @@ use undertone::tensor::Device;
 use undertone::train::{Rehearsal, rehearse};
 use undertone_run::{AutoKey, PrecisionName};
 
-/// Makes the checks of the run, prints its warnings, times a step and prints what it would do.
+/// Performs the checks of the run, prints its warnings, times a step and prints what the run would
+/// do.
 pub fn dry_run(
     mut resolved: ResolvedPlan,
     precision: Option<PrecisionName>,

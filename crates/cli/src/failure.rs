@@ -50,7 +50,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The code with which the program exits because of it.
+    /// The exit code of the program for this failure.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code())
     }

@@ -1,5 +1,6 @@
 //! The verbs of the `undertone` program, as a library: `src/bin/undertone.rs` is the program, and
-//! `bindings/python` attacks and loads what it trained with the same code.
+//! `bindings/python` runs attacks and loads trained models with the same code.
+//!
 
 mod arguments;
 pub mod audit;

@@ -1,4 +1,4 @@
-//! `undertone model`: what a model folder holds.
+//! `undertone model`: inspects a model folder.
 
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -42,7 +42,7 @@ pub struct Show {
     task: Option<TaskName>,
 }
 
-/// A kind of fine-tuning and what it takes.
+/// A kind of fine-tuning and its requirements.
 struct Row {
     name: &'static str,
     trainable: usize,
@@ -50,7 +50,7 @@ struct Row {
     f32_bytes: u64,
     /// With frozen matrices in bf16, as on a GPU.
     bf16_bytes: u64,
-    /// With linear layers in NF4, as `model.quantize` asks for.
+    /// With linear layers in NF4, as set by `model.quantize`.
     nf4_bytes: u64,
 }
 
@@ -75,7 +75,7 @@ impl Show {
             Outline::read(folder, &LoadOptions { task_head, ..LoadOptions::default() })
         };
         let given = self.task.map(TaskHead::of);
-        // A base model without a head is shown with the one that it would be given.
+        // A base model without a head is shown with the head it would be given.
         let usual = Some(TaskHead::SequenceClassification);
         read(given).or_else(|error| match given {
             Some(_) => Err(Failure::from(error)),
@@ -84,7 +84,7 @@ impl Show {
     }
 }
 
-/// The kinds of fine-tuning that the model can have.
+/// The kinds of fine-tuning that the model supports.
 fn rows(model: &Model) -> Vec<Row> {
     let all_linear = LoraSettings { targets: vec!["all-linear".into()], ..LoraSettings::default() };
     let kinds = [
@@ -208,7 +208,7 @@ fn tell(found: &Value, rows: &[Row]) {
     output::line("Memory: weights, sums of gradients and Adam's moments, without activations.");
 }
 
-/// A number with commas.
+/// A number with thousands separators.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

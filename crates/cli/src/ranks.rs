@@ -48,7 +48,7 @@ const LAUNCHERS: [(&str, &str, &str); 4] = [
 ];
 
 /// The launcher of this process and its rank, from the environment.
-fn told(variable: &dyn Fn(&str) -> Option<String>) -> Option<(&'static str, Place)> {
+fn launched(variable: &dyn Fn(&str) -> Option<String>) -> Option<(&'static str, Place)> {
     LAUNCHERS.iter().find_map(|(launcher, rank, ranks)| {
         let number = |name: &str| variable(name)?.trim().parse().ok();
         Some((*launcher, Place { rank: number(rank)?, ranks: number(ranks)? }))
@@ -66,11 +66,11 @@ impl RankArguments {
     }
 
     fn place_by(&self, variable: &dyn Fn(&str) -> Option<String>) -> Outcome<Option<Place>> {
-        let told = told(variable);
+        let launched = launched(variable);
         if self.rendezvous.is_none() {
             // Otherwise, each process would do all the work on its own.
-            let told = told.filter(|(_, place)| place.ranks > 1);
-            if let Some((launcher, Place { rank, ranks })) = told {
+            let several = launched.filter(|(_, place)| place.ranks > 1);
+            if let Some((launcher, Place { rank, ranks })) = several {
                 if launcher == "mpirun" && cfg!(feature = "mpi") {
                     return Ok(Some(Place { rank, ranks }));
                 }
@@ -81,8 +81,8 @@ impl RankArguments {
             }
             return Ok(None);
         }
-        let told = told.map(|(_, place)| place);
-        let place = match (self.rank, self.ranks, told) {
+        let launched = launched.map(|(_, place)| place);
+        let place = match (self.rank, self.ranks, launched) {
             (Some(rank), Some(ranks), _) => Place { rank, ranks },
             (None, None, Some(place)) => place,
             _ => {
@@ -211,8 +211,8 @@ mod tests {
                 continue;
             }
             let alone = RankArguments { rendezvous: None, ..arguments(None, None) };
-            let told = alone.place_by(&set(variables)).unwrap_err().to_string();
-            assert!(told.contains("--rendezvous"), "{told}");
+            let message = alone.place_by(&set(variables)).unwrap_err().to_string();
+            assert!(message.contains("--rendezvous"), "{message}");
         }
         // A Slurm batch script is a single process, and so is a step with one task.
         let alone = RankArguments { rendezvous: None, ..arguments(None, None) };

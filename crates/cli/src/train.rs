@@ -135,7 +135,7 @@ impl Train {
             plan.compute.precision = Some(precision);
         }
         let mut display = Display::new();
-        // What a program starts, such as a sweep, is kept in a log.
+        // Programs that start runs, such as a sweep, save the output in a log.
         if !self.until_input_ends {
             display.beside = Some(Siblings::of(&out));
         }
@@ -216,7 +216,7 @@ impl Train {
     }
 }
 
-/// Says that a signal was heard, above the progress bar if there is one.
+/// Confirms that a signal was received, above the progress bar if there is one.
 fn announce_stop(bar: Option<ProgressBar>) {
     let say = || output::note("stopping after this step … (Ctrl-C again stops at once)");
     match bar {

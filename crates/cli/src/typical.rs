@@ -1,5 +1,5 @@
 //! The length of a typical text, from which the time of a run is estimated. It must not come from
-//! private rows, since an estimate is easily passed on.
+//! private rows, because an estimate is easily shared.
 
 use crate::failure::{Failure, Outcome};
 use clap::Args;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use undertone::Plan;
 use undertone::train::typical_tokens;
 
-/// How long a typical text is.
+/// The length of a typical text.
 #[derive(Args, Clone, Default)]
 pub struct TypicalArguments {
     /// Number of tokens of a typical text, for the time estimate [default: a quarter of the maximum]
@@ -18,11 +18,11 @@ pub struct TypicalArguments {
     sample: Option<PathBuf>,
 }
 
-/// A typical length, and where it comes from.
+/// A typical length and its source.
 pub struct Typical {
     /// Number of tokens; `None` if it is assumed.
     pub tokens: Option<usize>,
-    /// Words for a person.
+    /// The source in words.
     pub source: String,
 }
 
@@ -31,8 +31,8 @@ impl TypicalArguments {
         self.typical_tokens.is_none() && self.sample.is_none()
     }
 
-    /// The length that was given, or that of a public file: the sample, or a validation file that is
-    /// declared public.
+    /// The given length, or that of a public file: the sample, or a validation file declared
+    /// public.
     pub fn length(&self, plan: &Plan) -> Outcome<Typical> {
         if let Some(tokens) = self.typical_tokens {
             let most = plan.data.max_tokens;

@@ -1,9 +1,9 @@
-//! A flag that does not exist but is a key of the run file.
+//! Suggestions for a flag that does not exist but is a key of the run file.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use undertone_run::key_named;
 
-/// What to say about a mistake in the command line that was meant to set a key; `None` for any other
+/// The error message for a command-line mistake that was meant to set a key; `None` for any other
 /// mistake. `words` is the command line.
 pub fn meant_key(error: &clap::Error, words: &[String]) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
@@ -12,7 +12,7 @@ pub fn meant_key(error: &clap::Error, words: &[String]) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let word = flag.strip_prefix("--")?.split('=').next()?;
     let key = key_named(word)?;
-    // A flag that is nearly right is no key, unless it has the key's very name.
+    // A flag that is nearly right takes precedence, unless the word is exactly a key's name.
     let is_exact = key.rsplit('.').next() == Some(word.replace('-', "_").as_str());
     if !is_exact && error.get(ContextKind::SuggestedArg).is_some() {
         return None;
@@ -34,7 +34,7 @@ pub fn meant_key(error: &clap::Error, words: &[String]) -> Option<String> {
     }
 }
 
-/// The value that was given to a flag.
+/// The value given to a flag.
 fn value_of<'a>(flag: &str, words: &'a [String]) -> Option<&'a str> {
     let name = flag.split('=').next()?;
     let (at, word) = words.iter().enumerate().find(|(_, word)| {

@@ -1,11 +1,11 @@
-//! Adaptive clipping through the program.
+//! Adaptive clipping through the command line.
 
 use crate::bench::*;
 
 const ADAPTIVE: [&str; 2] = ["--set", "privacy.clip={ adaptive = { initial = 50.0, rate = 1.0 } }"];
 
-/// The clipping norm falls from far too high, ε is what was asked for, and the optimizer that
-/// corrects for the noise takes part.
+/// The clipping norm decreases from a value that is far too high, ε is the requested one, and the
+/// noise-corrected optimizer is used.
 #[test]
 fn the_clipping_norm_moves_and_epsilon_is_kept() {
     let bench = Bench::classifier();
@@ -23,7 +23,7 @@ fn the_clipping_norm_moves_and_epsilon_is_kept() {
     }
 }
 
-/// The state of the clipping norm is in the checkpoint.
+/// The checkpoint contains the state of the clipping norm.
 #[test]
 fn a_killed_run_goes_on_with_its_clipping_norm() {
     let bench = Bench::classifier();

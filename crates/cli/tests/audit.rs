@@ -1,4 +1,4 @@
-//! `audit` as people call it.
+//! `audit` from the command line.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
     for attack in &found {
         let of = |key: &str| attack["auc"][key].as_f64().unwrap();
         assert!(of("lower") <= of("estimate") && of("estimate") <= of("upper"));
-        // The validation file is the training file here, so nobody can tell them apart by more than
+        // Here the validation file is the training file, so attacks cannot distinguish them beyond
         // the last digits of a loss.
         if attack["attack"] != "likelihood ratio of shadow models" {
             assert!((of("estimate") - 0.5).abs() < 0.1, "{attack}");
@@ -31,14 +31,14 @@ fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
         serde_json::from_str(&fs::read_to_string(run.join("audit.json")).unwrap()).unwrap();
     assert_eq!(kept["membership"].as_array().unwrap().len(), 4);
     assert!(fs::read_to_string(run.join("membership.svg")).unwrap().contains("likelihood ratio"));
-    // A damaged file is refused rather than replaced: another attack's figures may be in it.
+    // A damaged file is refused instead of replaced: it may contain the results of another attack.
     fs::write(run.join("audit.json"), "{\"one_run\": {").unwrap();
     refused(&audit(&["membership", "--run", run.to_str().unwrap()]), "is damaged");
     assert_eq!(fs::read_to_string(run.join("audit.json")).unwrap(), "{\"one_run\": {");
 }
 
-/// The pretrained model, which is attacked for comparison, has as many classes as the trained one,
-/// also where they were found in the training file.
+/// The pretrained model, which is attacked for comparison, has the same number of classes as the
+/// trained one, even if the classes were read from the training file.
 #[test]
 fn membership_knows_the_classes_that_were_found() {
     let bench = Bench::new("bert-masked-lm", "tokenizer-wordpiece", "task = \"classification\"");
@@ -193,7 +193,7 @@ fn inversion_gets_harder_as_epsilon_falls() {
 #[test]
 fn attributes_are_told_from_embeddings_without_noise_and_not_under_much_of_it() {
     let bench = Bench::classifier();
-    // The attribute is whether a text begins with a certain word, which the first rows show.
+    // The attribute is whether a text starts with a certain word, which the first rows reveal.
     let rows: String = (0..200)
         .map(|i| {
             let word = WORDS[i % 2];

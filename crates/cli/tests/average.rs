@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 
-/// With one step an epoch: the mean over two steps, and the moving average of as many.
+/// With one step per epoch: the mean over two steps, and the moving average over two.
 #[test]
 fn the_saved_weights_are_the_average_over_steps() {
     let bench = Bench::classifier();

@@ -1,4 +1,4 @@
-//! What `train` says before it begins, and that numbers of private rows are in no file.
+//! Notes that `train` prints before it begins. No file contains counts of private rows.
 
 use crate::bench::*;
 use std::fs;
@@ -21,12 +21,12 @@ fn silent_decisions_are_said() {
     let rows = String::from_utf8(bench.bytes("rows.tsv")).unwrap();
     let rows = rows.replacen("\tbad\t", "\tbda\t", 1) + "\tgood\tperson 77\n  \tbad\tperson 78\n";
     fs::write(bench.path("rows.tsv"), rows).unwrap();
-    // A pretrained classifier has labels of its own.
+    // A pretrained classifier has its own labels.
     let config = String::from_utf8(bench.bytes("model/config.json")).unwrap();
     let config = config.replace("ForSequenceClassification", "Model");
     fs::write(bench.path("model/config.json"), config).unwrap();
     let more = ["--set", "training.batch=10", "--set", "training.epochs=1"];
-    let told = said(&bench, "run", &[&more[..], &["--set", "privacy.delta=0.1"]].concat());
+    let printed = said(&bench, "run", &[&more[..], &["--set", "privacy.delta=0.1"]].concat());
     for line in [
         "3 classes found in the training file: bad, bda, good; a typo becomes a class",
         "40 rows left out, from authors with more than 2 examples (data.most_per_author)",
@@ -34,9 +34,9 @@ fn silent_decisions_are_said() {
         "warning: δ = 1e-1 is not below 1/42: it would allow publishing one of the 42 users in full; choose a smaller one",
         "82 examples of 42 users, ",
     ] {
-        assert!(told.contains(line), "{told}");
+        assert!(printed.contains(line), "{printed}");
     }
-    // They come from private rows: nobody but the curator sees them.
+    // The counts come from private rows: only the curator sees them.
     for file in ["summary.json", "plan.toml", "ledger.jsonl", "model/README.md"] {
         let text = String::from_utf8(bench.bytes(&format!("run/{file}"))).unwrap();
         assert!(
@@ -50,11 +50,12 @@ fn silent_decisions_are_said() {
 fn noise_without_hope_is_a_warning() {
     let bench = Bench::classifier();
     let little = ["--set", "privacy.epsilon=0.2", "--set", "training.batch=2"];
-    let told = said(&bench, "hopeless", &[&little[..], &["--set", "training.epochs=1"]].concat());
-    assert!(told.contains("will probably learn nothing"), "{told}");
-    assert!(told.contains("120 examples, "), "{told}");
-    // A head of few parameters, in large batches, under an ε that protects little.
+    let printed =
+        said(&bench, "hopeless", &[&little[..], &["--set", "training.epochs=1"]].concat());
+    assert!(printed.contains("will probably learn nothing"), "{printed}");
+    assert!(printed.contains("120 examples, "), "{printed}");
+    // A head with few parameters, in large batches, at an ε that protects little.
     let much = ["--set", "privacy.epsilon=50", "--set", "model.tuning=head"];
-    let told = said(&bench, "much", &[&much[..], &["--set", "training.batch=60"]].concat());
-    assert!(!told.contains("warning"), "{told}");
+    let printed = said(&bench, "much", &[&much[..], &["--set", "training.batch=60"]].concat());
+    assert!(!printed.contains("warning"), "{printed}");
 }

@@ -1,5 +1,5 @@
-//! Every command in the README and the book runs, on small models and small
-//! files that have the names the pages use.
+//! Every command in the README and the book runs on small models and small files with the names
+//! used on the pages.
 
 use crate::bench::{WORDS, fixture};
 use serde_json::json;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What is made smaller, so that small models can do it in a moment.
+/// Reductions that let small models run a command quickly.
 const SMALLER: [(&str, &str); 9] = [
     ("--texts 1000", "--texts 4"),
     ("--max-new-tokens 256", "--max-new-tokens 12"),
@@ -17,7 +17,7 @@ const SMALLER: [(&str, &str); 9] = [
     ("--shadows 8", "--shadows 2"),
     ("--after 0,3,6", "--after 0,1,2"),
     ("--device cuda", "--device cpu"),
-    // Not over the run file that the other commands need.
+    // Do not overwrite the run file that the other commands need.
     ("letters.csv --epsilon 8", "letters.csv --epsilon 8 --out init.toml --force"),
 ];
 
@@ -30,19 +30,19 @@ fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> =
         pages.filter(|page| page.extension().is_some_and(|e| e == "md")).collect();
     pages.sort();
-    // Where the others' folders come from.
+    // This page creates the folders used by the others.
     pages.insert(0, book().join("README.md"));
     pages
 }
 
-/// Indented lines that begin with the program's name. Usage patterns with names for values (DIR,
-/// FILE, RUN) are not commands.
+/// Indented lines that start with the program's name. Usage patterns with placeholders (DIR, FILE,
+/// RUN) are not commands.
 fn commands(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap();
     let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
     let commands =
         lines.filter_map(|line| line.strip_prefix("$ ").unwrap_or(line).strip_prefix("undertone "));
-    // Without a comment or a redirection.
+    // Without comments and redirections.
     let commands = commands.map(|line| line.split(" # ").next().unwrap());
     let commands = commands.map(|line| line.split(" > ").next().unwrap().trim().to_owned());
     let placeholder = |command: &String| {
@@ -55,14 +55,14 @@ fn commands(page: &Path) -> Vec<String> {
     commands.filter(|command| !placeholder(command)).collect()
 }
 
-/// A command without what stands in brackets, and with all of it. Of alternatives (a|b) the first
-/// is taken.
+/// A command without its optional parts in brackets, and with all of them. Of alternatives (a|b),
+/// the first is used.
 fn readings(command: &str) -> Vec<String> {
     let mut command = command.to_owned();
     for (large, small) in SMALLER {
         command = command.replace(large, small);
     }
-    // The whole demo is the README's own command, and takes minutes.
+    // The whole demo is a command of the README, and takes minutes.
     if command == "demo" {
         command += " --data-only --out runs/demo-data";
     }
@@ -80,7 +80,7 @@ fn readings(command: &str) -> Vec<String> {
     if with == without { vec![with] } else { vec![without, with] }
 }
 
-/// Words at blanks; those in quotes are one.
+/// Splits at spaces; quoted words stay together.
 fn words(command: &str) -> Vec<String> {
     let mut all = Vec::new();
     for (i, part) in command.split('"').enumerate() {
@@ -106,9 +106,9 @@ fn model(folder: &Path, name: &str, architecture: &str, tokenizer: &str) {
     fs::copy(fixture(tokenizer).join("tokenizer.json"), place.join("tokenizer.json")).unwrap();
 }
 
-/// Models, rows and run files of the names that the pages use.
+/// Models, rows and run files with the names used on the pages.
 fn prepare(folder: &Path) {
-    // A folder goes before a name on the hub.
+    // A folder takes precedence over a name on the Hub.
     let names =
         ["models/all-MiniLM-L6-v2", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"];
     for name in names {
@@ -196,7 +196,7 @@ fn prepare(folder: &Path) {
          \"public\"\n"
             .to_owned(),
     );
-    // What other pages, the demo and local methods leave.
+    // The output of other pages, the demo and local methods.
     let train = |out: &str, file: &str, set: &[&str]| {
         let set = set.iter().flat_map(|change| ["--set", change]);
         let words: Vec<&str> = ["train", file, "--out", out].into_iter().chain(set).collect();
@@ -229,7 +229,7 @@ fn every_command_runs() {
     for page in pages() {
         for command in commands(&page).iter().flat_map(|command| readings(command)) {
             let words = words(&command);
-            // Runs and models are never overwritten by the program.
+            // The program never overwrites runs and models.
             let out = words.iter().position(|word| word == "--out").and_then(|i| words.get(i + 1));
             if let Some(out) = out {
                 let kept = at.join(out).with_extension("kept");

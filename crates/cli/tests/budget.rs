@@ -1,4 +1,4 @@
-//! `undertone budget` as people and scripts call it.
+//! `undertone budget` as called by people and scripts.
 
 use crate::bench::{Sentences, note_sentence};
 use serde_json::Value;
@@ -162,7 +162,7 @@ fn curves() {
     assert!(text(&format!("budget curve {what} --points 5")).contains("at most"));
 }
 
-/// A part of an epoch, and what has been spent after each part of a run.
+/// A fraction of an epoch, and ε after each part of a run.
 #[test]
 fn a_run_may_be_counted_in_parts() {
     let of = |how: &str| {
@@ -185,9 +185,9 @@ fn a_run_may_be_counted_in_parts() {
         assert_eq!(point["releases"], 4 * (i as u64 + 1));
         assert_eq!(upper(point), steps(4 * (i as u64 + 1)));
     }
-    let told = text(&format!("budget curve {what} --delta 1e-5 --points 3"));
-    let half = told.lines().find(|line| line.contains("half-way, 50.0 %")).unwrap();
-    assert!(half.contains("20"), "{told}");
+    let printed = text(&format!("budget curve {what} --delta 1e-5 --points 3"));
+    let half = printed.lines().find(|line| line.contains("half-way, 50.0 %")).unwrap();
+    assert!(half.contains("20"), "{printed}");
     refused(
         "budget epsilon --noise-multiplier 1 --examples 9 --batch 3 --epochs 0 --delta 1e-5",
         "above 0",
@@ -199,18 +199,18 @@ fn a_run_may_be_counted_in_parts() {
 fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().display();
-    // An eighth of the letters: everything happens, and the accuracies are not looked at.
+    // An eighth of the letters: every part runs, and the accuracies are not checked.
     let said = text(&format!("demo --letters 512 --out {place}"));
     for part in ["sort-non-private", "sort-epsilon-8", "codes given away", "exposure of a code"] {
         assert!(said.contains(part), "{said}");
     }
-    // Without privacy the model tells codes; at ε = 8 it tells none.
+    // Without privacy the model reveals codes; at ε = 8 it reveals none.
     let away = said.lines().find(|line| line.contains("codes given away")).unwrap();
     let numbers: Vec<usize> = away.split_whitespace().filter_map(|it| it.parse().ok()).collect();
     assert!(numbers[0] >= 4 && numbers[2] == 0, "{away}");
     let report = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(report.contains("membership AUC") && report.contains("exposure, bits"));
-    // What it proposes to try next works.
+    // The proposed next command works.
     let proposed = said.lines().find_map(|line| line.strip_prefix("Try: undertone ")).unwrap();
     let answers = folder.path().join("said.jsonl");
     text(&proposed.replace("said.jsonl", &answers.display().to_string()));
@@ -222,14 +222,15 @@ fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     assert!(e <= 8.0 && e > 7.99, "{found}");
     assert_eq!((found["entries"].as_u64(), found["torn_lines"].as_u64()), (Some(30), Some(0)));
     assert!(text(&format!("budget ledger {ledger}")).contains("proved"));
-    // One changed digit.
+    // One modified digit.
     let changed =
         std::fs::read_to_string(&path).unwrap().replacen("\"count\":1}", "\"count\":2}", 2);
     std::fs::write(&path, changed).unwrap();
     refused(&format!("budget ledger {ledger}"), "ledger");
 }
 
-/// A crash in the middle of a line: the ledger is read with a higher ε, and a warning says so.
+/// After a crash in the middle of a line, the ledger is read with a higher ε, and a warning says
+/// so.
 #[test]
 fn a_torn_ledger_is_read_with_a_warning() {
     use undertone_accounting::ledger::{Ledger, Terms};
@@ -277,7 +278,7 @@ fn upper_of(guarantee: &Value) -> f64 {
     guarantee["epsilon"]["upper"].as_f64().unwrap()
 }
 
-/// Exit code 2, nothing on standard output, and one line that names what is wrong.
+/// Exit code 2, nothing on standard output, and one line that names the problem.
 fn refused(arguments: &str, says: &str) {
     let output = undertone(arguments);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -434,7 +435,7 @@ fn budgets_of_tokens_are_drawn_and_have_noise() {
             curve["epsilon"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
         assert_eq!(epsilon.len(), 64);
         let least = (0..64).min_by(|&i, &j| epsilon[i].total_cmp(&epsilon[j])).unwrap();
-        // Where k puts it: −1 is the first position, 1 the last.
+        // The position given by k: −1 is the first position, 1 the last.
         let place = (curve["shift"].as_f64().unwrap() + 1.0) / 2.0 * 63.0;
         assert!((least as f64 - place).abs() <= 1.0 && epsilon[least] == 1.0, "{curve}");
         assert!(epsilon.iter().all(|e| (1.0..=10.0).contains(e)));
@@ -455,7 +456,7 @@ fn budgets_of_tokens_are_drawn_and_have_noise() {
     assert!(noise[4] > noise[0] && noise[4] > noise[8], "{noise:?}");
     let contributions = list(&found["contributions"]);
     assert!((contributions.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{contributions:?}");
-    // σ_t and contributions as charts of their own.
+    // σ_t and the contributions as separate charts.
     for (of, shown) in [("noise", "Noise of tokens"), ("contribution", "Contributions of tokens")] {
         let drawn = ["--plot", chart.to_str().unwrap(), "--plot-of", of];
         let output = run(&[&sizes[..], &one, &drawn].concat());

@@ -1,5 +1,5 @@
-//! Model cards: what they say works as pasted, and goes along with a merged model. That their Python
-//! runs is checked in tests/peers.
+//! Model cards: their commands work when pasted, and a merged model keeps its card. tests/peers
+//! checks that their Python runs.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -48,7 +48,7 @@ fn an_adapter_names_all_that_it_is_loaded_with() {
     assert_eq!(bench.bytes("run/adapter/tokenizer.json"), bench.bytes("model/tokenizer.json"));
     let class = read(&bench, "run/adapter/tokenizer_config.json");
     assert!(class.contains("PreTrainedTokenizerFast"), "{class}");
-    // The merged model has the card, the guarantee, the label names and the maximum length.
+    // The merged model keeps the card, the guarantee, the label names and the maximum length.
     merge(&bench, "run/adapter", "merged");
     let merged = read(&bench, "merged/README.md");
     let before = |card: &str| card.split("## What is guaranteed").nth(1).unwrap().to_owned();
@@ -65,7 +65,7 @@ fn an_adapter_names_all_that_it_is_loaded_with() {
     assert!(read(&bench, "merged/undertone.json").contains("16"));
 }
 
-/// Without a card there is nothing to carry along, and a stranger's card is not taken for ours.
+/// Without a card there is nothing to keep, and a foreign card is not mistaken for ours.
 #[test]
 fn a_card_that_is_not_ours_stays_behind() {
     let bench = Bench::classifier();
@@ -79,7 +79,7 @@ fn a_card_that_is_not_ours_stays_behind() {
     assert!(!bench.path("none/README.md").exists());
 }
 
-/// Names of files are shown, folders are not.
+/// File names are shown, folders are not.
 #[test]
 fn a_public_report_hides_paths() {
     let bench = Bench::classifier();

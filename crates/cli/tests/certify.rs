@@ -1,4 +1,4 @@
-//! `budget certify`, and the independent checker on what it writes.
+//! `budget certify`, and the independent checker on its output.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -9,7 +9,7 @@ fn undertone(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).output().unwrap()
 }
 
-/// The checker's output on a certificate; none where there is no Python.
+/// The checker's output for a certificate; `None` without Python.
 fn checked(certificate: &Path, more: &[&str]) -> Option<Output> {
     let checker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../checker/check_certificate.py");
     Command::new("python3").arg(checker).arg(certificate).args(more).output().ok()
@@ -34,7 +34,7 @@ fn planned_releases_are_certified_and_checked() {
     let Some(output) = checked(&file, &[]) else { return };
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("valid: ("), "{}", said(&output));
-    // A smaller ε is not proved by the same numbers.
+    // The same numbers do not prove a smaller ε.
     let text = std::fs::read_to_string(&file).unwrap();
     let mut changed: Value = serde_json::from_str(&text).unwrap();
     changed["epsilon"] = format!("{:.5}", epsilon - 1e-5).into();
@@ -62,7 +62,8 @@ fn a_run_is_certified_at_its_own_delta_against_its_ledger() {
     if let Some(output) = checked(&file, &["--ledger", ledger]) {
         assert!(output.status.success(), "{}", said(&output));
     }
-    // The same file may be written again, other files may not; and what has no guarantee.
+    // An earlier certificate may be overwritten, other files may not, and a run without a guarantee
+    // is refused.
     run(&["budget", "certify", ledger, "--out", out, "--epsilon", "9"]);
     let seeded = bench.path("seeded");
     let rows: PathBuf = bench.path("rows.tsv");

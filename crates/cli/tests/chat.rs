@@ -1,4 +1,4 @@
-//! Conversations, templates, several files and packed texts, from the command line.
+//! Conversations, templates, several files and packed texts through the command line.
 
 use crate::bench::*;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 const CHAT: &str = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}\
      {% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
 
-/// A language model whose run file has another [data].
+/// A language model whose run file has a different [data] section.
 fn language(data: &str) -> Bench {
     let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
     fs::write(bench.path("model/chat_template.jinja"), CHAT).unwrap();
@@ -58,7 +58,7 @@ fn a_model_learns_conversations_of_several_files() {
     ]);
     let found: serde_json::Value = serde_json::from_slice(&found).unwrap();
     assert!(found["perplexity"].as_f64().unwrap() > 1.0 && found["examples"] == 60, "{found}");
-    // One of the private files is no public file, by whatever name.
+    // One of the private files cannot be declared public, whatever the path.
     let validation = format!("data.validation={:?}", bench.path("a.jsonl"));
     let public = ["--set", &validation, "--set", "data.validation_is_public=true"];
     bench.refused("refused", &public, "is the private training file");
@@ -72,7 +72,8 @@ fn a_model_learns_conversations_of_several_files() {
     bench.refused("refused", &[], "the chat template is unusable");
 }
 
-/// One instruction of a template can double a text; instructions do not bound its memory.
+/// One instruction of a template can double a text, so a limit on instructions does not bound its
+/// memory.
 #[test]
 fn a_template_that_takes_all_memory_is_refused() {
     let bench = language("task = \"chat\"\ntrain = \"FOLDER/a.jsonl\"");

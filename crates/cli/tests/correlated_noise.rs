@@ -1,4 +1,4 @@
-//! Correlated noise (BandMF) through the program.
+//! Correlated noise (BandMF) through the command line.
 
 use crate::bench::*;
 use std::fs;
@@ -6,8 +6,8 @@ use std::fs;
 const BANDS: [&str; 4] =
     ["--set", "privacy.correlation={ bands = 4 }", "--set", "training.optimizer=sgd"];
 
-/// An entry of the ledger for every four steps, at four times the sampling rate; the target is
-/// spent; and each unit is drawn from one group of steps alone.
+/// One ledger entry for every four steps, at four times the sampling rate; the target ε is spent;
+/// and each unit is sampled only in one group of steps.
 #[test]
 fn a_block_of_steps_is_one_entry() {
     let bench = Bench::classifier();
@@ -21,11 +21,11 @@ fn a_block_of_steps_is_one_entry() {
     assert!((rate - 4.0 * 20.0 / 120.0).abs() < 1e-9, "{rate}");
     let units: f64 =
         bench.metrics("run").iter().map(|record| record["units"].as_f64().unwrap()).sum();
-    // 20 units a step on average.
+    // 20 units per step on average.
     assert!((units / 18.0 - 20.0).abs() < 5.0 * (20.0_f64 / 18.0).sqrt(), "{units}");
 }
 
-/// Killed in the middle of a block, a run goes on with the same noise and pays for it once.
+/// Killed in the middle of a block, a run resumes with the same noise and accounts for it once.
 #[test]
 fn a_killed_run_goes_on_with_the_same_noise() {
     let bench = Bench::classifier();

@@ -1,9 +1,9 @@
-//! `train` and `eval` cut texts at the same length.
+//! `train` and `eval` truncate texts at the same length.
 
 use crate::bench::*;
 
-/// Texts are cut where the run cut them, whether the folder is of a model, an adapter or what was
-/// merged of both; and where `train` would, if nobody says.
+/// Texts are truncated where the run truncated them, whether the folder is of a model, an adapter
+/// or a merged model; without a record, where `train` would by default.
 #[test]
 fn texts_are_cut_where_training_cut_them() {
     let bench = Bench::classifier();

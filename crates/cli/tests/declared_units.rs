@@ -1,4 +1,4 @@
-//! `privacy.units`: nothing that may be shared depends on the true number of units.
+//! `privacy.units`: nothing shareable depends on the true number of units.
 
 use crate::bench::*;
 use std::fs;
@@ -22,18 +22,18 @@ fn rate_divisor_and_steps_come_from_the_declaration() {
     assert!(!ledger.contains(assumption), "{ledger}");
     for file in ["plan.toml", "ledger.jsonl", "model/README.md", "model/config.json"] {
         let content = text(&bench, &format!("declared/{file}"));
-        // Hashes and ids are hexadecimal, and may have any digits.
+        // Hashes and ids are hexadecimal and may contain any digits.
         let words = content.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
         let found = words.filter(|word| word.len() < 32).any(|word| word.contains("120"));
         assert!(!found, "{file}: {content}");
     }
-    // Without the key, everything is as before.
+    // Without the key, nothing changes.
     let summary = bench.train("counted", &DECLARED[2..]);
     assert_eq!(summary["resolved"]["units"], 120);
     assert!(text(&bench, "counted/ledger.jsonl").contains(assumption));
 }
 
-/// Two data sets of different sizes have the same ledger, but for its random id.
+/// Two data sets of different sizes have the same ledger, except for its random id.
 #[test]
 fn the_ledger_of_more_rows_is_the_same() {
     let bench = Bench::classifier();
@@ -48,7 +48,7 @@ fn the_ledger_of_more_rows_is_the_same() {
     }
 }
 
-/// How many rows cannot be read is data as well.
+/// The number of unreadable rows is private as well.
 #[test]
 fn skipped_rows_are_private_under_a_declaration() {
     let bench = Bench::classifier();

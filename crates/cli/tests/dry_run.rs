@@ -1,4 +1,4 @@
-//! A dry run makes the checks of training and prints its warnings, in the same words.
+//! A dry run performs the checks of training and prints the same warnings.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -12,7 +12,7 @@ fn train(bench: &Bench, more: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What both say on standard error; a dry run may say no more than training says at first.
+/// The standard error of both commands; a dry run must not print more than training does initially.
 fn both(bench: &Bench, more: &[&str]) -> [Output; 2] {
     let dry = train(bench, &[more, &["--dry-run"]].concat());
     assert!(!bench.path("runs").exists(), "a dry run writes nothing");
@@ -21,7 +21,7 @@ fn both(bench: &Bench, more: &[&str]) -> [Output; 2] {
     [dry, real]
 }
 
-/// Both are refused in the same words.
+/// Checks that both are refused in the same words.
 fn same_refusal(bench: &Bench, more: &[&str], about: &str) {
     let [dry, real] = both(bench, more);
     refused(&dry, about);
@@ -80,7 +80,7 @@ fn the_time_is_that_of_a_typical_text() {
     assert_eq!(tokens(&["--typical-tokens", "7"]), 7);
     let mean = tokens(&["--sample", "rows.tsv"]);
     assert!(mean > 4 && mean < 16, "{mean}");
-    // A validation file is a sample only if it is declared public.
+    // A validation file serves as a sample only if it is declared public.
     let public = format!("data.validation={:?}", bench.public());
     let changes = ["--set", &public, "--set", "data.validation_is_public=true"];
     assert_eq!(tokens(&changes), mean);

@@ -1,5 +1,5 @@
-//! Earlier runs on the same file are named before a run begins, with what all cost together; no file
-//! says so.
+//! Before a run begins, earlier runs on the same file are listed with their total cost; no file
+//! contains this list.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -31,7 +31,7 @@ fn assert_nowhere(folder: &Path, words: &str) {
 fn the_total_is_that_of_the_ledgers() {
     let bench = Bench::classifier();
     assert!(!said(&bench, "runs/one", &[]).contains("earlier runs"));
-    let told = said(&bench, "runs/two", &["--set", "privacy.epsilon=2"]);
+    let printed = said(&bench, "runs/two", &["--set", "privacy.epsilon=2"]);
     let folders = [bench.path("runs/one"), bench.path("runs/two")];
     let paths = folders.each_ref().map(|path| path.to_str().unwrap());
     let found = run(&["budget", "ledger", paths[0], paths[1], "--json"]);
@@ -41,14 +41,14 @@ fn the_total_is_that_of_the_ledgers() {
         "Together with this run, ε = {} at δ = 1e-3",
         undertone_accounting::rounded_up(total)
     );
-    assert!(told.contains("earlier runs on") && told.contains(&total), "{total}: {told}");
-    assert!(told.contains("runs/one (ε = "), "{told}");
-    // Nothing of it is in a file of the run.
+    assert!(printed.contains("earlier runs on") && printed.contains(&total), "{total}: {printed}");
+    assert!(printed.contains("runs/one (ε = "), "{printed}");
+    // None of it is in any file of the run.
     assert_nowhere(&folders[1], "earlier");
     assert_nowhere(&folders[1], "runs/one");
-    // A third run names both; one on other rows names none; one elsewhere names none.
-    let told = said(&bench, "runs/three", &[]);
-    assert!(told.contains("runs/one (ε = ") && told.contains("runs/two (ε = "), "{told}");
+    // A third run lists both; a run on other rows lists none; a run elsewhere lists none.
+    let printed = said(&bench, "runs/three", &[]);
+    assert!(printed.contains("runs/one (ε = ") && printed.contains("runs/two (ε = "), "{printed}");
     let other = format!("data.train={:?}", bench.public());
     assert!(!said(&bench, "runs/four", &["--set", &other]).contains("earlier runs"));
     assert!(!said(&bench, "elsewhere/one", &[]).contains("earlier runs"));
@@ -58,18 +58,21 @@ fn the_total_is_that_of_the_ledgers() {
 fn what_cannot_be_added_up_is_said() {
     let bench = Bench::classifier();
     said(&bench, "runs/none", &["--set", "privacy.method=none"]);
-    let told = said(&bench, "runs/one", &[]);
-    assert!(told.contains("runs/none used") && told.contains("without a guarantee"), "{told}");
-    assert!(!told.contains("earlier runs on"), "{told}");
-    let told = said(&bench, "runs/users", &["--set", "data.author=who"]);
-    assert!(told.contains("There is no total with this run"), "{told}");
-    // A stopped run counts as planned.
+    let printed = said(&bench, "runs/one", &[]);
+    assert!(
+        printed.contains("runs/none used") && printed.contains("without a guarantee"),
+        "{printed}"
+    );
+    assert!(!printed.contains("earlier runs on"), "{printed}");
+    let printed = said(&bench, "runs/users", &["--set", "data.author=who"]);
+    assert!(printed.contains("There is no total with this run"), "{printed}");
+    // A stopped run counts with its plan.
     if bench.kill_after("stopped/one", &["--set", "compute.checkpoint_every=1"], 3) {
-        let told = said(&bench, "stopped/two", &[]);
-        assert!(told.contains("stopped/one (ε = 7.9"), "{told}");
+        let printed = said(&bench, "stopped/two", &[]);
+        assert!(printed.contains("stopped/one (ε = 7.9"), "{printed}");
     }
-    // One whose ledger is damaged is named all the same.
+    // A run whose ledger is damaged is still listed.
     fs::write(bench.path("runs/users/ledger.jsonl"), "{}\n").unwrap();
-    let told = said(&bench, "runs/three", &[]);
-    assert!(told.contains("its cost is not known"), "{told}");
+    let printed = said(&bench, "runs/three", &[]);
+    assert!(printed.contains("its cost is not known"), "{printed}");
 }

@@ -5,8 +5,7 @@ use crate::bench::*;
 use serde_json::Value;
 use std::fs;
 
-/// A bench with a validation file of its own, by whose labels the model gets worse: they are the
-/// wrong ones.
+/// A bench with its own validation file, whose wrong labels make the model look worse over time.
 fn bench() -> (Bench, String) {
     let bench = Bench::classifier();
     let rows = fs::read_to_string(bench.path("rows.tsv")).unwrap();
@@ -23,7 +22,7 @@ fn accuracies(bench: &Bench, out: &str) -> Vec<f64> {
     measured.collect()
 }
 
-/// The epoch, from 1, after which the rule stops, and the first best one until then.
+/// The epoch, starting at 1, after which the rule stops, and the first best epoch until then.
 fn by_hand(accuracies: &[f64], patience: usize) -> (usize, usize) {
     let mut best = 0;
     for epoch in 0..accuracies.len() {
@@ -56,8 +55,8 @@ fn a_run_stops_and_costs_what_was_planned() {
     assert_eq!(stopped["early_stop"]["epochs"], epochs);
     assert_eq!(stopped["early_stop"]["kept"], kept);
     assert_eq!(stopped["metrics"]["validation"]["accuracy"], all[kept - 1]);
-    // ε is that of all planned steps, by the ledger, which the report and the finished folder
-    // check.
+    // ε covers all planned steps according to the ledger, which the report and the finished folder
+    // verify.
     assert_eq!(stopped["guarantee"]["epsilon"], full["guarantee"]["epsilon"]);
     let entries = |out: &str| {
         fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap().lines().count()
@@ -76,8 +75,8 @@ fn a_run_stops_and_costs_what_was_planned() {
     assert!(assumptions.contains("public.tsv is public and does not depend"), "{assumptions}");
     let report = bench.path("report.html");
     run(&["report", bench.path("stopped").to_str().unwrap(), "--out", report.to_str().unwrap()]);
-    // The kept weights are those of that epoch: as a run of so many epochs has them, whose noise is
-    // that of the longer plan.
+    // The kept weights are those of that epoch: they equal a run of `kept` epochs with the noise of
+    // the longer plan.
     let noise = &stopped["resolved"]["noise_multipliers"][0];
     let noise = format!("privacy.noise_multiplier={noise}");
     let shorter = format!("training.epochs={kept}");
@@ -136,7 +135,7 @@ fn what_would_be_a_leak_or_has_no_effect_is_refused() {
     let plain =
         ["--set", "privacy.method=none", "--unset", "privacy.epsilon", "--unset", "privacy.delta"];
     bench.refused("no", &[&stop[..], &public, &file, &plain].concat(), "data.validation_is_public");
-    // Without privacy there is nothing to declare.
+    // A non-private run needs no declaration.
     let summary = bench.train("plain", &[&stop[..], &file, &plain, &["--seed", "1"]].concat());
     assert!(summary["early_stop"]["epochs"].as_u64().is_some(), "{summary}");
     let missing: Option<&Value> = summary.get("guarantee").filter(|found| !found.is_null());

@@ -1,4 +1,4 @@
-//! `compute.log`: the figures that may be shared, for experiment trackers.
+//! `compute.log`: the shareable figures, for experiment trackers.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -15,8 +15,8 @@ fn names(event: &Value) -> Vec<&str> {
     event["metrics"].as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// The settings at the beginning, a line per step, and the guarantee at the end; nothing that was
-/// computed without noise, no path and no time.
+/// The settings at the beginning, one line per step, and the guarantee at the end; nothing computed
+/// without noise, no path and no time.
 #[test]
 fn a_log_has_what_may_be_shared() {
     let bench = Bench::classifier();
@@ -55,7 +55,7 @@ fn metrics_on_public_files_and_what_the_user_asks_for_are_logged_too() {
     assert!(!names(&found[12]).contains(&"loss"), "{}", found[12]);
     let accuracy = &summary["metrics"]["validation"]["accuracy"];
     assert_eq!(&found[13]["metrics"]["validation/accuracy"], accuracy);
-    // In a run without a guarantee the weights may reveal anything, and so may such a metric.
+    // In a run without a guarantee the weights may reveal anything, and so may this metric.
     bench.train("seeded", &[&LOG[..], &public, &["--seed", "1"]].concat());
     assert!(!names(&events(&bench, "seeded")[12]).contains(&"validation/accuracy"));
     bench.train("all", &[&LOG[..], &["--set", "compute.log_private=true"]].concat());
@@ -78,7 +78,7 @@ fn rows_of_a_table_are_the_same_figures() {
     assert!(lines.iter().all(|line| line.split(',').count() == columns), "{text}");
 }
 
-/// After a kill no step is logged twice, and none is missing.
+/// After a kill, no step is logged twice and none is missing.
 #[test]
 fn a_resumed_run_has_the_log_of_a_whole_one() {
     let bench = Bench::classifier();
@@ -90,7 +90,7 @@ fn a_resumed_run_has_the_log_of_a_whole_one() {
         bench.train(&whole, &set);
         assert!(bench.kill_after(&broken, &set, 12), "it was too fast to be killed");
         bench.resume(&broken);
-        // ε of the steps that are taken again is ahead of them, as in metrics.jsonl.
+        // The ε of repeated steps is ahead of them, as in metrics.jsonl.
         let steps = |out: &str| -> Vec<String> {
             let text = fs::read_to_string(bench.path(out).join(format!("events.{format}")));
             let text = text.unwrap();

@@ -1,4 +1,4 @@
-//! The commands of the examples' READMEs, on few rows and a small model: examples/run.
+//! The commands of the examples' READMEs, on few rows and with a small model: examples/run.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn runs(name: &str) {
         .unwrap();
     let printed = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{printed}{}", String::from_utf8_lossy(&done.stderr));
-    // What the example shows is what it runs.
+    // The example runs exactly the commands it shows.
     let commands = |text: &str| -> Vec<String> {
         text.lines().filter(|line| line.starts_with("$ ")).map(str::to_owned).collect()
     };

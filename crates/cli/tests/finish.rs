@@ -1,4 +1,4 @@
-//! `train --finish`: the model of a stopped run as it is, and what it guarantees.
+//! `train --finish`: writes the model of a stopped run, with its guarantee.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -22,7 +22,8 @@ fn upper(guarantee: &Value) -> f64 {
     guarantee["epsilon"]["upper"].as_f64().unwrap()
 }
 
-/// The adapter is that of the checkpoint, averaged; ε is the ledger's, and the plan's is stated.
+/// The adapter is the averaged one of the checkpoint; ε is the ledger's, and the plan's ε is
+/// stated.
 #[test]
 fn a_stopped_run_is_finished_with_the_epsilon_of_its_steps() {
     let bench = Bench::classifier();
@@ -44,7 +45,7 @@ fn a_stopped_run_is_finished_with_the_epsilon_of_its_steps() {
     let ledger = run(&["budget", "ledger", "--json", &run_folder]);
     let ledger: Value = serde_json::from_slice(&ledger).unwrap();
     assert_eq!(upper(&ledger["guarantee"]), taken, "releases after the checkpoint count, too");
-    // The weights are those of a plan with only these steps and the same noise.
+    // The weights equal those of a plan with only these steps and the same noise.
     let noise = &summary["resolved"]["noise_multipliers"][0];
     let noise = format!("privacy.noise_multiplier={noise}");
     let epochs = format!("training.epochs={}", steps / 6);
@@ -55,14 +56,14 @@ fn a_stopped_run_is_finished_with_the_epsilon_of_its_steps() {
     assert!(weights("run") == weights("short"), "the averages of step {steps}");
     let card = String::from_utf8(bench.bytes("run/adapter/README.md")).unwrap();
     assert!(card.contains(&format!("{steps} of 600 planned")), "{card}");
-    // It is finished: other commands take it as such.
+    // The run is finished, and other commands treat it as such.
     bench.resume_refused("run", "is finished");
     refused(&finish(&bench, "run"), "is finished");
     let report = bench.path("report.md").display().to_string();
     run(&["report", &run_folder, "--out", &report]);
     let report = fs::read_to_string(report).unwrap();
     assert!(report.contains("stopped before its last planned step"), "{report}");
-    // A summary that states another plan is rejected.
+    // A summary that states a different plan is rejected.
     let path = bench.path("run/summary.json");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("\"planned_steps\": 600", "\"planned_steps\": 700")).unwrap();

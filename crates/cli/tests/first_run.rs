@@ -1,4 +1,4 @@
-//! A first run, from data, model and ε alone: what the recipe chooses, runs without a run file, dry
+//! A first run from data, model and ε alone: the recipe's choices, runs without a run file, dry
 //! runs and `init`.
 
 use crate::bench::*;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-/// The program in the bench's folder; nobody is at its terminal.
+/// The program in the bench's folder, without a terminal.
 fn undertone(bench: &Bench, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
     command.current_dir(bench.folder.path()).args(arguments).args(["--device", "cpu"]);
@@ -62,7 +62,7 @@ fn data_model_and_budget_are_enough_and_the_plan_repeats_the_run() {
     );
     let upper = summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
     assert!(upper <= 8.0 && upper > 7.9, "{upper}");
-    // plan.toml states every choice, so that it repeats the run; nothing is chosen again.
+    // plan.toml states every choice, so it reproduces the run; nothing is chosen again.
     let plan = fs::read_to_string(bench.path("runs/first/plan.toml")).unwrap();
     for key in ["batch = 16", "delta = ", "clip", "optimizer = \"adam-corrected\"", "warmup = "] {
         assert!(plan.contains(key), "{key}: {plan}");
@@ -71,7 +71,7 @@ fn data_model_and_budget_are_enough_and_the_plan_repeats_the_run() {
     assert!(!text(&again.stderr).contains("chosen by the recipe"));
     let weights = "adapter/adapter_model.safetensors";
     bench.assert_same_runs("runs/first", "again", weights);
-    // A second run without --out has a folder of its own, and another budget other noise.
+    // A second run without --out gets its own folder, and a different budget gets different noise.
     let second = [&FLAGS[..], &["--epsilon", "2", "--seed", "3"]].concat();
     succeeds(&bench, &second);
     assert!(
@@ -103,7 +103,7 @@ fn a_run_is_resumed_with_what_the_recipe_chose_for_it() {
     let bench = Bench::classifier();
     fs::write(bench.path("run.toml"), run_file("[privacy]\nepsilon = 8.0\n")).unwrap();
     let settings = ["--seed", "1", "--set", "compute.checkpoint_every=3", "--device", "cpu"];
-    // Paths in the run file are those of the folder.
+    // Paths in the run file are relative to the folder.
     let file = fs::read_to_string(bench.path("run.toml")).unwrap();
     let absolute = file
         .replace("\"model\"", &format!("{:?}", bench.path("model")))
@@ -124,10 +124,10 @@ fn a_method_without_noise_needs_no_budget() {
     let set = ["--set", "privacy.method=none", "--set", "training.epochs=1"];
     let out = ["train", "run.toml", "--out", "none", "--json"];
     let said = succeeds(&bench, &[&out[..], &set].concat());
-    let told = text(&said.stderr);
-    assert!(told.contains("omitted"), "{told}");
+    let printed = text(&said.stderr);
+    assert!(printed.contains("omitted"), "{printed}");
     for key in ["privacy.epsilon", "privacy.delta", "privacy.clip"] {
-        assert!(told.contains(key), "{told}");
+        assert!(printed.contains(key), "{printed}");
     }
     let summary: Value = serde_json::from_slice(&said.stdout).unwrap();
     assert_eq!(summary["private"], false);
@@ -156,12 +156,12 @@ fn a_dry_run_writes_and_releases_nothing() {
     assert_eq!(found["resolved"]["noise_multipliers"].as_array().unwrap().len(), 22);
     assert!(found["chosen"].as_array().unwrap().contains(&"training.batch".into()));
     let said = succeeds(&bench, &["train", "run.toml", "--dry-run"]);
-    let told = text(&said.stdout);
+    let printed = text(&said.stdout);
     for word in ["noise multiplier", "16 (recipe)", "if all texts", "nothing was released"] {
-        assert!(told.contains(word), "{told}");
+        assert!(printed.contains(word), "{printed}");
     }
     assert_eq!(files(), before);
-    // The noise is that of the run.
+    // The noise equals that of the run.
     succeeds(&bench, &["train", "run.toml", "--out", "run"]);
     let plan = fs::read_to_string(bench.path("run/plan.toml")).unwrap();
     let noise = found["resolved"]["noise_multipliers"][0].as_f64().unwrap();
@@ -189,15 +189,18 @@ fn init_writes_a_run_file_that_trains() {
     let bench = Bench::classifier();
     let init = ["init", "rows.tsv", "--model", "./model", "--epsilon", "4", "--out", "new.toml"];
     let said = succeeds(&bench, &init);
-    let told = text(&said.stdout);
+    let printed = text(&said.stdout);
     for word in ["sentence, label, who", "40 units", "ε = 4, δ = 1e-5", "undertone train new.toml"]
     {
-        assert!(told.contains(word), "{word}: {told}");
+        assert!(printed.contains(word), "{word}: {printed}");
     }
-    // Of the rows nothing is told or written: no word, no label, no author.
+    // Nothing from the rows is printed or written: no word, no label, no author.
     let file = fs::read_to_string(bench.path("new.toml")).unwrap();
     for private in ["bad", "good", "person", "dog", "today"] {
-        assert!(!told.contains(private) && !file.contains(private), "{private}: {told}{file}");
+        assert!(
+            !printed.contains(private) && !file.contains(private),
+            "{private}: {printed}{file}"
+        );
         assert!(!text(&said.stderr).contains(private));
     }
     assert!(file.contains("author = \"who\"") && file.contains("task = \"classification\""));
@@ -209,7 +212,7 @@ fn init_writes_a_run_file_that_trains() {
     let run = succeeds(&bench, &["train", "new.toml", "--out", "run", "--json"]);
     let summary: Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!(summary["guarantee"]["unit"], "user");
-    // With consent the labels are written down.
+    // With the user's consent the labels are written.
     let labels = ["--read-labels", "--no-author", "--json", "--force"];
     let far = ["init", "rows.tsv", "--model", "nobody/no-such-model", "--out", "new.toml"];
     let said = succeeds(&bench, &[&far[..], &labels].concat());
@@ -234,7 +237,7 @@ fn init_knows_tasks_by_their_columns_and_asks_for_what_is_not_clear() {
         assert!(found["noise_multipliers"][0].as_f64().unwrap() > 0.0);
         succeeds(&bench, &["train", "new.toml", "--dry-run"]);
     }
-    // A model that would have to be fetched is not, and the file is written all the same.
+    // A model that would have to be downloaded is not, and the file is still written.
     let far = ["init", "diary.txt", "--model", "nobody/no-such-model", "--out", "far.toml"];
     let said = succeeds(&bench, &far);
     assert!(text(&said.stdout).contains("not on this machine"), "{}", text(&said.stdout));

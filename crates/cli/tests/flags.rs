@@ -1,4 +1,4 @@
-//! Flags for the common keys of a run file, and what is said of flags that do not exist.
+//! Flags for the common keys of a run file, and error messages for flags that do not exist.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -37,13 +37,13 @@ fn common_keys_have_flags() {
     let found = plan(&bench, &[&["train", "lora.toml"], &COMMON[..]].concat());
     assert_common(&found);
     assert_eq!(found["model"]["tuning"]["lora"]["targets"][0], "query", "the rest is kept");
-    // --set goes before a flag, and without a run file both are read as well.
+    // --set is applied before a flag, and both also work without a run file.
     let set = ["train", "lora.toml", "--epochs", "3", "--set", "training.epochs=4"];
     assert_eq!(plan(&bench, &set)["training"]["epochs"], 4);
     let flags = ["train", "--model", "./model", "--data", "rows.tsv", "--epsilon", "8"];
     let columns = ["--text", "sentence", "--label", "label", "--labels", "bad,neutral,good"];
     assert_common(&plan(&bench, &[&flags, &columns[..], &COMMON].concat()));
-    // And by init, which writes them down.
+    // `init` also accepts them and writes them to the run file.
     let init = ["init", "rows.tsv", "--model", "./model", "--out", "new.toml", "--no-timing"];
     let written = undertone(&bench, &[&init, &COMMON[..]].concat());
     assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
@@ -76,7 +76,7 @@ fn an_unknown_flag_is_told_what_it_should_be() {
         &undertone(&bench, &["init", "rows.tsv", "--weight-decay", "0.1"]),
         "set training.weight_decay in the run file",
     );
-    // Other verbs have no keys.
+    // Other verbs do not have these keys.
     refused(&undertone(&bench, &["watch", "runs/a", "--weight-decay", "0.1"]), "--weight-decay");
     refused(
         &undertone(&bench, &["train", "--resume", "--out", "a", "--epochs", "2"]),

@@ -1,9 +1,9 @@
-//! The memory that a dry run states, beside the peak of the run.
+//! The memory that a dry run reports, compared with the peak of the run.
 
 use crate::bench::*;
 use serde_json::Value;
 
-/// Small models need little beside the program itself, so the limits are wide.
+/// Small models need little beyond the program itself, so the limits are wide.
 #[test]
 fn a_dry_run_states_the_memory_of_the_run() {
     let bench = Bench::classifier();

@@ -1,5 +1,5 @@
-//! Attacks on the guarantee: files of a run that were changed, cut or brought from another run.
-//! None may make a run use its noise twice, or make a command state an ε that is not proved.
+//! Attacks on the guarantee: run files that were modified, truncated or copied from another run.
+//! None may make a run reuse its noise, or make a command state an ε that is not proved.
 
 use crate::bench::*;
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ fn replace(file: &Path, from: &str, to: &str) {
 
 const OFTEN: [&str; 4] = ["--set", "compute.checkpoint_every=1", "--set", "training.epochs=8"];
 
-/// Resumed with another architecture or other segments, a run would put the noise of its first
-/// steps on other sums, and the difference of two checkpoints would show the batch.
+/// Resumed with a different architecture or different segments, a run would add the noise of its
+/// first steps to other sums, and the difference of two checkpoints would reveal the batch.
 #[test]
 fn a_run_does_not_go_on_with_another_model() {
     let bench = Bench::classifier();
@@ -59,7 +59,7 @@ fn a_run_does_not_go_on_with_another_model() {
     bench.resume("run");
 }
 
-/// A checkpoint is used only if this run wrote it, every bit of it.
+/// A checkpoint is used only if this run wrote every bit of it.
 #[test]
 fn a_run_goes_on_from_its_own_checkpoint_only() {
     let bench = Bench::classifier();
@@ -88,7 +88,7 @@ fn a_run_goes_on_from_its_own_checkpoint_only() {
     bench.resume("run");
 }
 
-/// Each is refused by `report`, and none of them leaves a report.
+/// `report` refuses each of them, and none leaves a report.
 #[test]
 fn folders_that_contradict_themselves_are_refused() {
     let bench = Bench::classifier();
@@ -196,7 +196,7 @@ fn folders_that_contradict_themselves_are_refused() {
     refused(&undertone(&["audit", "membership", "--run", folder]), "another plan");
 }
 
-/// Two private runs of one plan have ledgers of their own; a seeded run can be repeated.
+/// Two private runs with the same plan have different ledgers; a seeded run can be repeated.
 #[test]
 fn no_two_private_runs_have_the_same_ledger() {
     let bench = Bench::classifier();
@@ -230,7 +230,7 @@ fn a_secret_is_never_left_where_others_read_it() {
     let secret = fs::read(&key).unwrap();
     bench.resume("run");
     assert!(!key.exists() && !bench.path("elsewhere").exists());
-    // Killed between the summary and the end.
+    // Killed between writing the summary and exiting.
     fs::write(&key, secret).unwrap();
     let out = bench.path("report.html");
     run_ok(&["report", run.to_str().unwrap(), "--out", out.to_str().unwrap()]);
@@ -242,7 +242,7 @@ fn run_ok(arguments: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Several processes begin one ledger at the same time: whoever answers is in it.
+/// Several processes create one ledger at the same time: every process that succeeds is in it.
 #[test]
 fn two_answers_are_two_entries() {
     let bench = Bench::classifier();

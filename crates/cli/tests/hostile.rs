@@ -1,4 +1,4 @@
-//! Files and surroundings that are made to crash, to hang or to mislead.
+//! Files and environments designed to crash, hang or mislead the program.
 
 use crate::bench::*;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn undertone(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).output().unwrap()
 }
 
-/// Runs `train` in a shell after `before`, with `redirection` at its end.
+/// Runs `train` in a shell after `before`, with `redirection` at the end.
 #[cfg(unix)]
 fn train_in_shell(bench: &Bench, out: &str, before: &str, redirection: &str) -> Output {
     let program = env!("CARGO_BIN_EXE_undertone");
@@ -22,7 +22,7 @@ fn train_in_shell(bench: &Bench, out: &str, before: &str, redirection: &str) -> 
     Command::new("sh").args(["-c", &line]).output().unwrap()
 }
 
-/// Nobody may be reading what a run tells: it goes on.
+/// A run continues even if nobody reads its output.
 #[cfg(unix)]
 #[test]
 fn printing_never_stops_a_run() {
@@ -38,7 +38,7 @@ fn printing_never_stops_a_run() {
     }
 }
 
-/// A full disk is no mistake of the user's: exit code 1, and the run can go on.
+/// A full disk is not the user's mistake: exit code 1, and the run can be resumed.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_a_failure_of_the_machine() {
@@ -79,7 +79,7 @@ fn broken_folders_are_refused_at_once() {
     refused(&undertone(&["train", "--resume", "--out", "no/such/folder"]), "contains no run");
 }
 
-/// What never ends is not read.
+/// Endless inputs are not read.
 #[cfg(unix)]
 #[test]
 fn pipes_and_devices_are_no_files() {
@@ -102,7 +102,7 @@ fn pipes_and_devices_are_no_files() {
             fs::remove_file(&path).unwrap();
             std::os::unix::fs::symlink(attack, &path).unwrap();
             let output = bench.command(&format!("out-{}", file.replace('/', "-")), &[]).output();
-            // Weights that are no file are not there.
+            // Weights that are not a regular file count as missing.
             let about = if file.ends_with("safetensors") { "is missing" } else { "regular file" };
             refused(&output.unwrap(), about);
         }
@@ -111,7 +111,7 @@ fn pipes_and_devices_are_no_files() {
     }
 }
 
-/// Names and labels cannot steer the terminal of whoever reads an error or a report.
+/// Names and labels cannot steer the terminal of someone who reads an error or a report.
 #[test]
 fn what_steers_a_terminal_is_escaped() {
     let bench = Bench::classifier();
@@ -153,7 +153,7 @@ fn what_steers_a_terminal_is_escaped() {
     assert!(!String::from_utf8(card).unwrap().contains("https://evil"), "a bare link");
 }
 
-/// A model that is not finite is never a success.
+/// A non-finite model is never a success.
 #[test]
 fn weights_that_are_not_finite_are_not_saved() {
     let bench = Bench::classifier();
@@ -174,7 +174,7 @@ fn absurd_budgets_are_refused() {
     }
 }
 
-/// The arguments of verbs that several ranks can run are compared between ranks.
+/// The arguments of verbs that support several ranks are compared between ranks.
 #[cfg(unix)]
 #[test]
 fn an_argument_that_is_not_utf8_is_a_mistake() {

@@ -1,4 +1,4 @@
-//! Models by name: the local Hugging Face cache, a hub on this machine, tokens and revisions.
+//! Models by name: the local Hugging Face cache, a Hub on this machine, tokens and revisions.
 
 use crate::bench::{fixture, refused};
 use serde_json::Value;
@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
-/// A commit, as hubs name them.
+/// A commit hash in the Hub's format.
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// A hub that has one sharded model at one revision, for those who have its token.
+/// A Hub with one sharded model at one revision, for clients with its token.
 struct Hub {
     address: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -26,7 +26,7 @@ impl Hub {
         let log = requests.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client that goes away is no matter.
+                // A client that disconnects does not matter.
                 let _ = answer(stream, &log);
             }
         });
@@ -85,7 +85,7 @@ fn answer(mut stream: TcpStream, log: &Mutex<Vec<String>>) -> std::io::Result<()
     stream.write_all(part)
 }
 
-/// `undertone model show` with these variables, and no others of Hugging Face.
+/// `undertone model show` with these variables and no other Hugging Face variables.
 fn show(model: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
     command.args(["model", "show", model, "--json"]);
@@ -115,7 +115,7 @@ fn a_model_is_fetched_once_with_its_token_and_revision() {
     let fetched = folder_of(&show("owner/small@v2", &with(&token)));
     assert!(Path::new(&fetched).starts_with(Path::new(home).join("hub")), "{fetched}");
     assert!(fetched.ends_with(COMMIT), "{fetched}");
-    // From now on nothing is asked for, by name or by commit, with or without a network.
+    // From now on nothing is requested, by name or by commit, with or without a network.
     let asked = hub.asked();
     assert_eq!(folder_of(&show("owner/small@v2", &with(&token))), fetched);
     let offline = with(&[("HF_HUB_OFFLINE", "1")]);
@@ -125,7 +125,7 @@ fn a_model_is_fetched_once_with_its_token_and_revision() {
     let by_cache = [("HF_HUB_CACHE", cache.to_str().unwrap()), ("HF_HUB_OFFLINE", "true")];
     assert_eq!(folder_of(&show("owner/small@v2", &by_cache)), fetched);
     assert_eq!(hub.asked(), asked);
-    // A cache that has lost a shard is not used.
+    // A cache with a missing shard is not used.
     fs::remove_file(Path::new(&fetched).join("model-00003-of-00003.safetensors")).unwrap();
     refused(&show("owner/small@v2", &offline), "does not have the whole model");
 }

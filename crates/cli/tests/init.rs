@@ -1,4 +1,4 @@
-//! What `init` proposes and warns of.
+//! The proposals and warnings of `init`.
 
 use crate::bench::*;
 use std::fs;
@@ -10,7 +10,7 @@ fn init(bench: &Bench, arguments: &[&str]) -> Output {
     command.args(["--device", "cpu"]).stdin(std::process::Stdio::null()).output().unwrap()
 }
 
-/// What it prints on standard output and standard error.
+/// Its standard output and standard error.
 fn said(bench: &Bench, arguments: &[&str]) -> (String, String) {
     let output = init(bench, arguments);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -30,13 +30,13 @@ fn a_title_and_a_text_are_a_pair() {
     let rows: String =
         (0..40).map(|i| format!("the cat,sat on the sun,{}\n", ["bad", "good"][i % 2])).collect();
     fs::write(bench.path("news.csv"), format!("title,text,topic\n{rows}")).unwrap();
-    let (told, _) =
+    let (printed, _) =
         said(&bench, &[&["news.csv", "--labels", "bad,neutral,good"], &NEW[..]].concat());
-    assert!(told.contains("topic from title and text"), "{told}");
+    assert!(printed.contains("topic from title and text"), "{printed}");
     assert!(file(&bench).contains("text = [\"title\", \"text\"]"), "{}", file(&bench));
     let text = ["news.csv", "--text", "text", "--labels", "bad,neutral,good", "--no-timing"];
-    let (told, _) = said(&bench, &[&text, &NEW[..]].concat());
-    assert!(told.contains("topic from text") && told.contains("not measured"), "{told}");
+    let (printed, _) = said(&bench, &[&text, &NEW[..]].concat());
+    assert!(printed.contains("topic from text") && printed.contains("not measured"), "{printed}");
 }
 
 #[test]
@@ -54,14 +54,17 @@ fn columns_within_objects_are_listed_and_an_author_is_suggested() {
         .collect();
     fs::write(bench.path("mail.jsonl"), rows).unwrap();
     let mail = ["mail.jsonl", "--labels", "bad,neutral,good", "--no-timing"];
-    let (told, _) = said(&bench, &[&mail, &NEW[..]].concat());
+    let (printed, _) = said(&bench, &[&mail, &NEW[..]].concat());
     for part in ["headers.From, headers.To", "unit", "one row; headers.From may say whose it is"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
-    assert!(told.contains("--author headers.From") && told.contains("40 units"), "{told}");
+    assert!(printed.contains("--author headers.From") && printed.contains("40 units"), "{printed}");
     let author = ["--author", "headers.From"];
-    let (told, _) = said(&bench, &[&mail, &author[..], &NEW].concat());
-    assert!(told.contains("10 units") && told.contains("all rows of one headers.From"), "{told}");
+    let (printed, _) = said(&bench, &[&mail, &author[..], &NEW].concat());
+    assert!(
+        printed.contains("10 units") && printed.contains("all rows of one headers.From"),
+        "{printed}"
+    );
     assert!(file(&bench).contains("author = \"headers.From\""));
 }
 
@@ -71,12 +74,12 @@ fn one_label_in_all_rows_is_a_warning() {
     fs::write(bench.path("same.csv"), format!("text,label\n{}", "the cat,ham\n".repeat(40)))
         .unwrap();
     let same = ["same.csv", "--labels", "ham,spam,eggs", "--no-timing"];
-    let (told, warned) = said(&bench, &[&same, &NEW[..]].concat());
+    let (printed, warned) = said(&bench, &[&same, &NEW[..]].concat());
     assert!(
         warned.contains("warning: column \"label\" has the same value in every row"),
         "{warned}"
     );
-    assert!(!warned.contains("ham") && !told.contains("same value"), "{told}{warned}");
+    assert!(!warned.contains("ham") && !printed.contains("same value"), "{printed}{warned}");
     let (_, warned) = said(&bench, &[&["rows.tsv", "--no-timing"], &NEW[..]].concat());
     assert!(!warned.contains("same value"), "{warned}");
 }
@@ -85,13 +88,13 @@ fn one_label_in_all_rows_is_a_warning() {
 fn time_is_that_of_a_typical_text() {
     let bench = Bench::classifier();
     let rows = ["rows.tsv", "--no-author"];
-    let (told, _) = said(&bench, &[&rows, &NEW[..]].concat());
-    assert!(told.contains("tokens per text (assumed; --typical-tokens"), "{told}");
-    assert!(told.contains("one row; who may say whose it is: use --author who"), "{told}");
-    let (told, _) = said(&bench, &[&rows, &NEW[..], &["--typical-tokens", "7"]].concat());
-    assert!(told.contains("with 7 tokens per text (as given)"), "{told}");
-    let (told, _) = said(&bench, &[&rows, &NEW[..], &["--sample", "rows.tsv"]].concat());
-    assert!(told.contains("tokens per text (the mean of rows.tsv)"), "{told}");
+    let (printed, _) = said(&bench, &[&rows, &NEW[..]].concat());
+    assert!(printed.contains("tokens per text (assumed; --typical-tokens"), "{printed}");
+    assert!(printed.contains("one row; who may say whose it is: use --author who"), "{printed}");
+    let (printed, _) = said(&bench, &[&rows, &NEW[..], &["--typical-tokens", "7"]].concat());
+    assert!(printed.contains("with 7 tokens per text (as given)"), "{printed}");
+    let (printed, _) = said(&bench, &[&rows, &NEW[..], &["--sample", "rows.tsv"]].concat());
+    assert!(printed.contains("tokens per text (the mean of rows.tsv)"), "{printed}");
 }
 
 #[test]

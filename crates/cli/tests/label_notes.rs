@@ -1,4 +1,4 @@
-//! Rows per class and near-duplicate names of classes: shown before training, and in no file.
+//! Rows per class and near-duplicate class names are shown before training and saved in no file.
 
 use crate::bench::*;
 use std::fs;
@@ -54,15 +54,15 @@ fn near_duplicates_are_joined_by_the_line_that_is_printed() {
     let change = "data.rename_labels={ \"SPORTS\" = \"Sports\", \"Sports \" = \"Sports\", \
                   \"Sprots\" = \"Sports\" }";
     let joined = ["train", "run.toml", "--set", change, "--set", "training.epochs=1"];
-    let told = said(&bench, &[&joined[..], &["--out", "run"]].concat());
+    let printed = said(&bench, &[&joined[..], &["--out", "run"]].concat());
     assert!(
-        told.contains("3 classes found in the training file: Business, Sports, World"),
-        "{told}"
+        printed.contains("3 classes found in the training file: Business, Sports, World"),
+        "{printed}"
     );
     let counts = "rows per class (private, shown only here): Business 40, Sports 99, World 81";
-    assert!(told.contains(counts), "{told}");
-    assert!(!told.contains("look like one class"), "{told}");
-    // The run's own spellings are known to whoever evaluates it.
+    assert!(printed.contains(counts), "{printed}");
+    assert!(!printed.contains("look like one class"), "{printed}");
+    // Evaluation of the run accepts the run's own spellings.
     let eval = ["eval", "--run", "run", "--data", "rows.tsv", "--json"];
     let eval: serde_json::Value = serde_json::from_slice(&undertone(&bench, &eval).stdout).unwrap();
     assert_eq!(eval["by_class"][1]["examples"], 99);
@@ -85,20 +85,23 @@ fn near_duplicates_are_joined_by_the_line_that_is_printed() {
 #[test]
 fn near_duplicates_are_a_warning_with_a_remedy() {
     let bench = bench();
-    // Names that are given, one of them twice but for its capitals.
+    // Given names, one of which occurs twice with different capitals.
     let rows = String::from_utf8(bench.bytes("rows.tsv")).unwrap();
     let rows = rows.replace("Sprots", "Sports").replace("Sports \t", "Sports\t");
     let rows = rows.replace("\tBusiness\t", "\tWorld\t");
     fs::write(bench.path("rows.tsv"), rows).unwrap();
     let dry = ["train", "run.toml", "--dry-run"];
-    let told = said(&bench, &dry);
-    assert!(told.contains("SPORTS 5, Sports 94, World 121"), "{told}");
+    let printed = said(&bench, &dry);
+    assert!(printed.contains("SPORTS 5, Sports 94, World 121"), "{printed}");
     let warning = "warning: \"SPORTS\" and \"Sports\" look like one class each";
-    assert!(told.contains(warning), "{told}");
-    assert!(told.contains("--set 'data.rename_labels={ \"SPORTS\" = \"Sports\" }'"), "{told}");
+    assert!(printed.contains(warning), "{printed}");
+    assert!(
+        printed.contains("--set 'data.rename_labels={ \"SPORTS\" = \"Sports\" }'"),
+        "{printed}"
+    );
     let labels = ["--set", "data.labels=[\"Sports\", \"SPORTS\", \"World\"]"];
     assert!(said(&bench, &[&dry[..], &labels].concat()).contains(warning));
-    // A program that starts runs keeps what they say, so counts are left out.
+    // Programs that start runs save the output, so counts are omitted.
     let kept = ["train", "run.toml", "--out", "kept", "--until-input-ends"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
     command.current_dir(bench.folder.path()).args(kept).args(["--set", "training.epochs=1"]);
@@ -107,8 +110,8 @@ fn near_duplicates_are_a_warning_with_a_remedy() {
     let input = child.stdin.take();
     let output = child.wait_with_output().unwrap();
     drop(input);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && !told.contains("rows per class"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && !printed.contains("rows per class"), "{printed}");
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn one_class_is_a_warning() {
     let bench = Bench::classifier();
     let rows = String::from_utf8(bench.bytes("rows.tsv")).unwrap();
     fs::write(bench.path("rows.tsv"), rows.replace("\tbad\t", "\tgood\t")).unwrap();
-    let told = said(&bench, &["train", "run.toml", "--dry-run"]);
-    assert!(told.contains("warning: every row has the class \"good\""), "{told}");
-    assert!(told.contains("bad 0, neutral 0, good 120"), "{told}");
+    let printed = said(&bench, &["train", "run.toml", "--dry-run"]);
+    assert!(printed.contains("warning: every row has the class \"good\""), "{printed}");
+    assert!(printed.contains("bad 0, neutral 0, good 120"), "{printed}");
 }

@@ -1,5 +1,5 @@
-//! `budget ledger` of run folders, one and several; and what runs on the same data cost together,
-//! in reports and sweeps.
+//! `budget ledger` on one or several run folders, and the total cost of runs on the same data in
+//! reports and sweeps.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -53,7 +53,7 @@ fn ledgers_are_read_by_folder_at_their_own_delta_and_added_up() {
         refused(&undertone(&[&["budget", "ledger"], &more[..]].concat()), about);
     }
     sentences.assert("ledgers");
-    // A report over both says the same.
+    // A report on both states the same.
     let out = at("report.md");
     run(&["report", &at("one"), &at("two"), &at("open"), "--out", &out]);
     let report = String::from_utf8(bench.bytes("report.md")).unwrap();
@@ -61,7 +61,7 @@ fn ledgers_are_read_by_folder_at_their_own_delta_and_added_up() {
     assert!(report.contains(&rounded_up(total.epsilon.upper)), "{report}");
 }
 
-/// A ledger without a run does not know its δ, and none is made up.
+/// A ledger without a run does not know its δ, and no value is assumed.
 #[test]
 fn a_ledger_without_a_run_asks_for_delta() {
     use undertone_accounting::ledger::Terms;
@@ -85,7 +85,7 @@ fn a_ledger_without_a_run_asks_for_delta() {
     assert!(undertone(&["budget", "ledger", path, "--delta", "1e-6"]).status.success());
 }
 
-/// Whoever stops a run by hand may have looked at what it released: then the plan's ε counts.
+/// Someone who stops a run may have looked at its releases, in which case the plan's ε counts.
 #[test]
 fn a_stopped_run_states_the_cost_of_its_plan_too() {
     let bench = Bench::classifier();

@@ -1,4 +1,4 @@
-//! Masked language models, from the command line: trained, resumed, evaluated and attacked.
+//! Masked language models through the command line: trained, resumed, evaluated and attacked.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -9,7 +9,7 @@ const TASK: &str = "task = \"masked-language-modeling\"";
 
 fn masked(architecture: &str) -> Bench {
     let bench = Bench::new(architecture, "tokenizer-wordpiece", TASK);
-    // The fixture of RoBERTa has fewer tokens than the tokenizer.
+    // The RoBERTa fixture has fewer tokens than the tokenizer.
     let rows = fs::read_to_string(bench.path("rows.tsv")).unwrap().replace("today", "cat");
     fs::write(bench.path("rows.tsv"), rows).unwrap();
     bench
@@ -57,8 +57,8 @@ fn masked_models_learn_by_every_method_and_keep_to_their_budget() {
     }
 }
 
-/// The saved folder is what transformers loads as a masked language model, and evaluates as the run
-/// itself did.
+/// transformers loads the saved folder as a masked language model, and its evaluation equals that
+/// of the run itself.
 #[test]
 fn what_is_learnt_is_saved_and_evaluated_on_the_same_masks() {
     let bench = masked("bert-masked-lm");
@@ -95,8 +95,8 @@ fn what_is_learnt_is_saved_and_evaluated_on_the_same_masks() {
     assert_eq!(undertone(&prompt).status.code(), Some(2));
 }
 
-/// Masks are drawn by key, step and example: a run that is broken off and resumed is the run that
-/// it would have been.
+/// Masks are drawn by key, step and example: an interrupted and resumed run equals an uninterrupted
+/// one.
 #[test]
 fn a_killed_run_goes_on_with_the_same_masks() {
     let bench = masked("bert-masked-lm");
@@ -113,7 +113,7 @@ fn a_killed_run_goes_on_with_the_same_masks() {
 fn what_cannot_be_masked_is_refused() {
     let bench = Bench::classifier();
     let task = ["--set", "data.task=masked-language-modeling", "--unset", "data.labels"];
-    // The classifier has no masked-language-modeling head; all of it trained, it gets one.
+    // The classifier has no masked-language-modeling head; with full fine-tuning, it gets one.
     let lora = ["--set", "model.tuning={ lora = { rank = 2 } }"];
     bench.refused("run", &[&task[..], &lora].concat(), "has no masked-language-modeling head");
     bench.train("full", &task);
@@ -129,7 +129,7 @@ fn what_cannot_be_masked_is_refused() {
     causal.refused("run", &[], "no task head");
 }
 
-/// A tokenizer that has numbers as digits, and mails with a number each.
+/// A tokenizer that splits numbers into digits, and mails with one number each.
 fn mails() -> Bench {
     let bench = masked("bert-masked-lm");
     let file = bench.path("model/tokenizer.json");
@@ -151,8 +151,8 @@ fn mails() -> Bench {
     bench
 }
 
-/// A model that learns its mails by heart gives numbers and names away; the pretrained one, which
-/// never saw them, does not.
+/// A model that memorizes its mails reveals numbers and names; the pretrained model, which never
+/// saw them, does not.
 #[test]
 fn secrets_of_the_mails_are_exposed_by_a_model_that_learnt_them_by_heart() {
     let bench = mails();
@@ -180,10 +180,10 @@ fn secrets_of_the_mails_are_exposed_by_a_model_that_learnt_them_by_heart() {
         let after = estimate(row, "trained", "mean_reciprocal_rank");
         assert!(before < 0.2 && after > 0.4, "{}: {before} {after}", row["kind"]);
     }
-    // One token hidden at a time, with the others visible, tells at least as much here.
+    // Hiding one token at a time, with the others visible, reveals at least as much here.
     let in_turn = json(&[&found[..], &["--hidden", "in-turn", "--secrets", "4"]].concat());
     assert!(estimate(&in_turn[0], "trained", "exposure") > before + 5.0, "{in_turn}");
-    // Planted secrets of masked models: the last four digits of some mails.
+    // Planted secrets for masked models: the last four digits of some mails.
     let file = bench.path("canaries.jsonl");
     let rows = fs::read_to_string(bench.path("rows.tsv")).unwrap();
     let canary = |row: &str| {

@@ -1,5 +1,5 @@
-//! Who is a member: exactly the examples that a run could draw. And `data.hold_out`, whose units
-//! are non-members.
+//! Members are exactly the examples that a run could sample; units held out by `data.hold_out` are
+//! non-members.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -17,7 +17,7 @@ fn audit(arguments: &[&str]) -> Value {
 const BY_AUTHOR: [&str; 6] =
     ["--set", "data.author=who", "--set", "data.most_per_author=2", "--set", "training.batch=10"];
 
-/// 40 people with three rows each, of which two are trained on.
+/// 40 people with three rows each, two of which are used for training.
 #[test]
 fn rows_that_a_run_never_draws_are_no_members() {
     let bench = Bench::classifier();
@@ -26,10 +26,10 @@ fn rows_that_a_run_never_draws_are_no_members() {
     let run = bench.path("run");
     let run = run.to_str().unwrap();
     let counts = |found: &Value| (found[0]["members"].as_u64(), found[0]["others"].as_u64());
-    // The validation file is the same file here, and is read as it is.
+    // The validation file is the same file here, and is read in full.
     let expected = (Some(80), Some(120));
     assert_eq!(counts(&audit(&["membership", "--json", "--run", run])), expected);
-    // Naming the training file is the same.
+    // Naming the training file gives the same result.
     let rows = bench.path("rows.tsv");
     let named = ["membership", "--json", "--run", run, "--members", rows.to_str().unwrap()];
     assert_eq!(counts(&audit(&named)), expected);
@@ -37,7 +37,7 @@ fn rows_that_a_run_never_draws_are_no_members() {
     let kept: Value = serde_json::from_slice(&bench.bytes("run/audit.json")).unwrap();
     assert_eq!(counts(&kept["membership"]), expected);
     assert_eq!(kept["non_members"], "validation");
-    // Shadow models draw users too.
+    // Shadow models sample users as well.
     let output = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .args(["audit", "membership", "--json", "--shadows", "1", "--run", run])
         .output()
@@ -46,7 +46,7 @@ fn rows_that_a_run_never_draws_are_no_members() {
     assert!(output.status.success() && said.contains(" users, "), "{said}");
 }
 
-/// As many users as the plan says take part in a one-run audit, beside the canaries.
+/// A one-run audit includes the planned number of users in addition to the canaries.
 #[test]
 fn canaries_are_put_beside_users() {
     let bench = Bench::classifier();
@@ -60,7 +60,7 @@ fn canaries_are_put_beside_users() {
     assert!((40..=50).contains(&units), "{units}");
 }
 
-/// Secrets of a row that is not trained on are none of the model's.
+/// Secrets in a row that is not used for training do not count as learned.
 #[test]
 fn extraction_looks_for_what_was_trained_on() {
     let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
@@ -68,7 +68,7 @@ fn extraction_looks_for_what_was_trained_on() {
         .map(|i| format!("the cat {}@example.org sat\tgood\tperson {}\n", name(i), i / 3))
         .collect();
     fs::write(bench.path("rows.tsv"), format!("sentence\tlabel\twho\n{rows}")).unwrap();
-    // Short enough that nothing is cut.
+    // Short enough that nothing is truncated.
     let long = ["--set", "data.max_tokens=32", "--set", "training.epochs=1"];
     let sizes = ["--texts", "2", "--tokens", "4", "--kind", "email"];
     let in_training = |out: &str, more: &[&str]| -> u64 {
@@ -86,13 +86,13 @@ fn extraction_looks_for_what_was_trained_on() {
     assert_eq!(found, 2 * summary["resolved"]["units"].as_u64().unwrap());
 }
 
-/// A short word of its own for each number.
+/// A distinct short word for each number.
 fn name(i: usize) -> String {
     let letter = |i: usize| char::from(b'a' + (i % 26) as u8);
     [letter(i), letter(i / 26), letter(i * 7 + 3)].into_iter().collect()
 }
 
-/// Half the units are kept aside: δ, σ and the number of units are those of the rest.
+/// Half the units are held out: δ, σ and the number of units are computed from the rest.
 #[test]
 fn units_that_are_held_out_are_the_non_members() {
     let bench = Bench::classifier();
@@ -103,7 +103,7 @@ fn units_that_are_held_out_are_the_non_members() {
     let more = ["--set", "data.hold_out=0.25", "--set", "training.epochs=1"];
     let summary = bench.train("run", &more);
     let trained = summary["resolved"]["units"].as_u64().unwrap();
-    // Four standard deviations about 90.
+    // Within four standard deviations of 90.
     assert!((71..=109).contains(&trained), "{trained}");
     let rate = summary["resolved"]["sampling_rate"].as_f64().unwrap();
     assert!((rate - 20.0 / trained as f64).abs() < 1e-12);
@@ -120,12 +120,12 @@ fn units_that_are_held_out_are_the_non_members() {
         .unwrap();
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     assert!(said.contains("held out (data.hold_out)"), "{said}");
-    // A row more leaves the others where they are.
+    // An additional row leaves the others on their side.
     let longer = format!("sentence\tlabel\twho\nanother first row\tbad\tperson 99\n{rows}");
     fs::write(bench.path("rows.tsv"), longer).unwrap();
     let units = bench.train("longer", &more)["resolved"]["units"].as_u64().unwrap();
     assert!(units == trained || units == trained + 1, "{units} beside {trained}");
-    // Of a non-private run that trained on them they are no non-members.
+    // For a non-private run that trained on them, they are not non-members.
     let open = ["--set", "privacy.method=none", "--unset", "privacy.epsilon"];
     bench.train("open", &[&open[..], &["--unset", "privacy.delta"]].concat());
     let open = bench.path("open");

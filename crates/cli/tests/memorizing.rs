@@ -1,21 +1,20 @@
-//! A language model that learns its letters by heart gives them away, and one that was trained
-//! privately does not.
+//! A language model that memorizes its letters reveals them; a privately trained one does not.
 
 use crate::bench::run;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Letters that are attacked, and as many others.
+/// Number of attacked letters, and of others.
 const LETTERS: usize = 32;
 
-/// The demo's model, letters in its words, and a run file for a language model. own.tsv has the
-/// letters that are attacked, all.tsv those and some four hundred more, others.tsv ones that nobody
-/// learns. Each says who writes and what the code of their file is, and ends there; nobody writes
-/// twice, so that a name and a code stand in one letter.
+/// The demo's model, letters in its vocabulary, and a run file for a language model. own.tsv has
+/// the attacked letters, all.tsv those and about four hundred more, others.tsv letters that no
+/// model is trained on. Each letter names its author and the code of their file, and ends there; no
+/// author occurs twice, so a name and a code occur in one letter only.
 ///
-/// Letters begin with the token that an empty prompt consists of. Without it a model never learns
-/// how letters begin, and what it writes by itself begins in a way that depends on rounding.
+/// Letters start with the token that an empty prompt consists of. Without it, a model never learns
+/// how letters begin, and the beginning of its generated text depends on rounding.
 fn prepare(folder: &Path) -> PathBuf {
     const CODE: &str = "the code of my file is ";
     run(&["demo", "--data-only", "--out", folder.to_str().unwrap()]);
@@ -46,7 +45,7 @@ fn prepare(folder: &Path) -> PathBuf {
         after.split(' ').take(2).collect::<Vec<_>>().join(" ")
     };
     let names: Vec<String> = own.iter().map(name_of).collect();
-    // Some of the letters up to their code.
+    // Some of the letters, up to their code.
     let canaries = own[..16].iter().map(|row| {
         let (before, code) = row.split_once(CODE).unwrap();
         let text = format!("{before}{CODE}# # # # # #");
@@ -95,8 +94,9 @@ fn ends(value: &Value) -> (f64, f64) {
     (end("lower"), end("upper"))
 }
 
-/// Figures are compared by their intervals, and the model that learns by heart does so wholly: with
-/// other instructions, rounding and seeds are others too, and this must hold for all of them.
+/// Figures are compared by their intervals, and the memorizing model memorizes completely: with
+/// other instruction sets, rounding and random numbers differ too, and the test must pass for all
+/// of them.
 #[test]
 fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,15 +121,15 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     let mut audit = vec!["audit", "all", "--json", "--kind", "person", "--names", &names];
     let (private, non_private) = (at("private"), at("non-private"));
     audit.extend(["--run", &private, "--non-private", &non_private, "--canaries", &canaries]);
-    // Three texts for each letter: a model that knows them all by heart writes nearly all of them,
-    // and one that knows how names are made hits one in seven by chance.
+    // Three texts per letter: a model that has memorized all letters generates nearly all of them,
+    // and one that knows how names are formed hits one in seven by chance.
     audit.extend(["--texts", "96", "--tokens", "24", "--targets", "16"]);
     audit.extend(["--candidates", "100", "--examples", "32"]);
     let output =
         std::process::Command::new(env!("CARGO_BIN_EXE_undertone")).args(&audit).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    // Which attack is made, of how many.
+    // The current attack, and the number of attacks.
     for line in ["attack 1 of 4: membership", "attack 2 of 4: exposure", "attack 4 of 4: recon"] {
         assert!(said.contains(line), "{said}");
     }
@@ -141,10 +141,10 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
             .unwrap_or_else(|| panic!("{name}: {found}"))
             .clone()
     };
-    // 1.000, and from 0.32 to 0.60 where this was written; 0.5 is guessing. With 32 letters on
-    // either side an AUC of 0.5 is estimated with a standard deviation of 0.07, and an interval
-    // that begins at 0.6 needs an estimate that is three of them too high.
-    // Members are drawn at random from what a run was trained on, so that each run has its own.
+    // Observed: 1.000, and 0.32 to 0.60 for the private run; 0.5 is guessing. With 32 letters on
+    // either side, an AUC of 0.5 is estimated with a standard deviation of 0.07, so an interval
+    // that starts at 0.6 needs an estimate that is three standard deviations too high. Members are
+    // sampled from the run's training data, so each run has its own.
     let own = run(&["audit", "membership", "--json", "--run", &non_private]);
     let own: Value = serde_json::from_slice(&own).unwrap();
     let by_heart = own
@@ -156,13 +156,13 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     let area = figure("AUC by loss against the pretrained");
     let (lower, upper) = ends(&area["run"]);
     assert!(lower < 0.6 && upper < 0.95, "{area}");
-    // Six digits have 19.9 bits, and all of them were found. In private they are as hidden as from
-    // a model that never saw them: from 1.4 to 2.6 bits beside 1.3 to 2.9.
+    // Six digits have 19.9 bits, and all codes were found. In the private run they are as hidden as
+    // from a model that never saw them: 1.4 to 2.6 bits, compared with 1.3 to 2.9.
     let bits = figure("exposure");
     assert!(ends(&bits["non_private"]).0 > 15.0, "{bits}");
     let (lower, upper) = ends(&bits["run"]);
     assert!(lower < ends(&bits["pretrained"]).1 && upper < 6.0, "{bits}");
-    // 97 % and 3 %; 100 % and 0 %.
+    // Observed: 97 % and 3 %; 100 % and 0 %.
     for attack in ["extraction of names, recall", "reconstruction of names"] {
         let share = figure(attack);
         assert!(ends(&share["non_private"]).0 > ends(&share["run"]).1, "{share}");

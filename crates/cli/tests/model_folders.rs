@@ -1,5 +1,5 @@
-//! Model folders as they come: sharded, in half precision, damaged. `undertone model show`, and
-//! what `merge` writes.
+//! Real-world model folders: sharded, in half precision, damaged. Covers `undertone model show` and
+//! the output of `merge`.
 
 use crate::bench::{Sentences, fixture, refused};
 use serde_json::{Value, json};
@@ -55,8 +55,8 @@ fn a_folder_is_shown_without_reading_its_weights() {
     assert_eq!(found["class"], "LlamaForCausalLM");
     assert_eq!((&found["layers"], &found["hidden"]), (&2.into(), &24.into()));
     assert_eq!(found["tied_embeddings"], true);
-    // By hand: the embedding table; of each layer q and o (24×24), k and v (12×24), three of the
-    // feed-forward network (40×24) and two norms; the last norm.
+    // By hand: the embedding table; for each layer q and o (24×24), k and v (12×24), three
+    // feed-forward matrices (40×24) and two norms; the last norm.
     let all = 48 * 24 + 2 * (2 * 24 * 24 + 2 * 12 * 24 + 3 * 40 * 24 + 2 * 24) + 24;
     assert_eq!(found["parameters"], all);
     let tuning = |name: &str, key: &str| {
@@ -66,7 +66,7 @@ fn a_folder_is_shown_without_reading_its_weights() {
     };
     assert_eq!(tuning("full", "trainable_parameters"), all);
     assert_eq!(tuning("full", "memory_bytes"), 16 * all);
-    // LoRA of rank 8 on q (24 to 24) and v (24 to 12) of two layers.
+    // LoRA of rank 8 on q (24 to 24) and v (24 to 12) in two layers.
     let lora = 2 * 8 * (24 + 24 + 24 + 12);
     assert_eq!(tuning("lora", "trainable_parameters"), lora);
     assert_eq!(tuning("lora", "memory_bytes"), 4 * all + 16 * lora);
@@ -76,7 +76,7 @@ fn a_folder_is_shown_without_reading_its_weights() {
     for part in ["LlamaForCausalLM", "tuning", "lora", "F32", "32 tokens"] {
         assert!(shown.contains(part), "{part} is missing in\n{shown}");
     }
-    // Numbers are not read: NaN among them is no matter here.
+    // Values are not read, so a NaN among them does not matter here.
     let weights = model.join("model.safetensors");
     let mut bytes = fs::read(&weights).unwrap();
     let end = bytes.len();
@@ -85,7 +85,7 @@ fn a_folder_is_shown_without_reading_its_weights() {
     said(&["model", "show", text(&model)]);
 }
 
-/// Every damaged folder gets a sentence and exit code 2, before anything large is allocated.
+/// Every damaged folder gives one sentence and exit code 2, before anything large is allocated.
 #[test]
 fn damaged_folders_are_refused() {
     let sentences = Sentences::start();
@@ -133,7 +133,7 @@ fn damaged_folders_are_refused() {
         shown(&shards, about);
         fs::write(&config, &before).unwrap();
     }
-    // A layer with weights that the configuration does not describe is another layer.
+    // A layer with weights that the configuration does not describe is a different layer.
     let llama = copy(folder.path(), "qwen3-causal-lm");
     for key in ["layer_types", "max_window_layers", "sliding_window", "use_sliding_window"] {
         remove(&llama.join("config.json"), key);
@@ -144,7 +144,7 @@ fn damaged_folders_are_refused() {
     sentences.assert("model_folders");
 }
 
-/// The types of the numbers, of all tensors of a folder's files.
+/// The data types of all tensors in a folder's files.
 fn types(folder: &Path) -> Vec<(String, safetensors::Dtype)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -159,7 +159,7 @@ fn types(folder: &Path) -> Vec<(String, safetensors::Dtype)> {
     all
 }
 
-/// Merged models have the base model's number types; large ones are sharded, with an index that
+/// Merged models keep the base model's data types; large ones are sharded, with an index that
 /// loads.
 #[test]
 fn merging_keeps_types_and_writes_shards() {

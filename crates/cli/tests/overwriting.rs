@@ -1,4 +1,4 @@
-//! Attacks on data: a command writes new files, and files that it made itself, and nothing else.
+//! Attacks on data: a command overwrites only files that it created itself.
 
 use crate::bench::*;
 use std::fs;
@@ -9,7 +9,7 @@ fn undertone(arguments: &[&Path]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).output().unwrap()
 }
 
-/// Every file below a folder, with its bytes.
+/// Every file below a folder, with its contents.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -41,7 +41,7 @@ fn a_run_writes_over_nothing() {
     }
 }
 
-/// A folder of somebody else's is used with `--force` alone.
+/// A folder with other files is used only with `--force`.
 #[test]
 fn a_run_does_not_mix_with_other_files() {
     let bench = Bench::classifier();
@@ -110,7 +110,7 @@ fn predictions_and_reports_write_over_their_own_files_only() {
         }
         refused(&report(Path::new("/dev/null")), "");
     }
-    // What is written before it gets its name is no data either.
+    // A temporary file that has not been renamed yet is not data either.
     let part = bench.path("said.jsonl.undertone-part");
     fs::copy(&rows, &part).unwrap();
     let format = Command::new(env!("CARGO_BIN_EXE_undertone"))
@@ -125,7 +125,7 @@ fn predictions_and_reports_write_over_their_own_files_only() {
     refused(&format, "is an input file");
     fs::remove_file(&part).unwrap();
     assert!(files(bench.folder.path()) == before, "a refused command has changed something");
-    // Made twice, by the same command.
+    // Created twice by the same command.
     for name in ["said.jsonl", "said.tsv", "said.csv"] {
         for _ in 0..2 {
             let done = predict(&rows, &bench.path(name));

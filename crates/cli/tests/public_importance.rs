@@ -1,10 +1,10 @@
-//! Weights of ANADP and AdaClip from a public file, through the program.
+//! Weights of ANADP and AdaClip from a public file, through the command line.
 
 use crate::bench::*;
 use serde_json::Value;
 use std::fs;
 
-/// A public file, and another private one with as many rows.
+/// A public file, and a second private file with the same number of rows.
 fn bench() -> Bench {
     let bench = Bench::classifier();
     let rows = |words: &[&str], step: usize| -> String {
@@ -23,8 +23,8 @@ fn bench() -> Bench {
     bench
 }
 
-/// The weights follow from the public file: another private file of the same size leaves them as
-/// they are, another public one does not. The ledger names the public file.
+/// The weights follow from the public file: a different private file of the same size leaves them
+/// unchanged, a different public file does not. The ledger names the public file.
 #[test]
 fn weights_do_not_depend_on_the_private_file() {
     let bench = bench();
@@ -59,7 +59,7 @@ fn weights_do_not_depend_on_the_private_file() {
     }
 }
 
-/// A run that is killed goes on with the same weights.
+/// A killed run resumes with the same weights.
 #[test]
 fn a_killed_run_has_the_weights_of_an_unbroken_one() {
     let bench = bench();
@@ -104,7 +104,7 @@ fn public_importance_is_refused_where_it_has_no_meaning() {
     with(&[is_adaclip, missing], "nowhere.tsv");
 }
 
-/// The private training file is not public, whatever the key and by whatever path.
+/// The private training file cannot be declared public, whatever the key or the path.
 #[test]
 fn the_training_file_is_not_taken_for_public() {
     let bench = Bench::classifier();

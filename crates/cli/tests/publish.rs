@@ -1,4 +1,5 @@
-//! Class names of private rows: which columns are refused, and that no published file has them.
+//! Class names from private rows: which columns are refused, and that no published file contains
+//! the names.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -9,7 +10,7 @@ use std::process::Command;
 /// Class names that occur nowhere else.
 const NAMES: [&str; 3] = ["quaint zebra", "silent yak", "wooden xylophone"];
 
-/// A bench whose base model has no classes of its own, and whose run file names none.
+/// A bench whose base model has no classes, and whose run file names none.
 fn bench() -> Bench {
     let bench =
         Bench::new("bert-classification", "tokenizer-wordpiece", "task = \"classification\"");
@@ -34,7 +35,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files of a folder that hold a class name.
+/// The files of a folder that contain a class name.
 fn naming(folder: &Path) -> Vec<String> {
     let holds = |path: &PathBuf| {
         let text = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
@@ -61,7 +62,7 @@ const SHORT: [&str; 2] = ["--set", "training.epochs=1"];
 fn texts_and_people_are_no_labels() {
     let bench = bench();
     let swapped = ["--set", "data.text=label", "--set", "data.label=sentence"];
-    // 300 rows, each with a text of its own.
+    // 300 rows, each with a distinct text.
     let rows: String = (0..300)
         .map(|i| format!("patient {i} complains\t{}\tperson {}\n", ["a", "b"][i % 2], i / 3))
         .collect();
@@ -74,7 +75,7 @@ fn texts_and_people_are_no_labels() {
     let text = ["--set", "data.label=sentence"];
     bench.refused("out", &text, "column \"sentence\" is data.label and data.text");
     assert!(!bench.path("out/ledger.jsonl").exists(), "nothing was released");
-    // Nor are they written into a run file.
+    // Nor are they written to a run file.
     let mut init = Command::new(env!("CARGO_BIN_EXE_undertone"));
     init.current_dir(bench.folder.path());
     init.args(["init", "rows.tsv", "--text", "label", "--label", "sentence", "--read-labels"]);
@@ -99,7 +100,7 @@ fn class_names_of_private_rows_are_not_published() {
     let assumed = summary["guarantee"]["assumptions"].to_string();
     assert!(assumed.contains("the same 3 classes with and without any one unit"), "{assumed}");
     assert_eq!(naming(&bench.path("run")), ["private/labels.json"]);
-    // In the run folder everything goes by its name.
+    // Inside the run folder, classes go by their names.
     let eval = evaluated(&bench, &["--model", "run/model"]);
     let eval: Value = serde_json::from_slice(&eval.stdout).unwrap();
     let labels: Vec<&str> =
@@ -115,7 +116,7 @@ fn class_names_of_private_rows_are_not_published() {
     assert!(predict.status.success(), "{}", String::from_utf8_lossy(&predict.stderr));
     let said = fs::read_to_string(bench.path("said.jsonl")).unwrap();
     assert!(NAMES.iter().any(|name| said.contains(&format!("\"label\":\"{name}\""))), "{said}");
-    // What was moved out of it knows numbers alone.
+    // A model moved out of the folder only has numbered classes.
     fs::create_dir(bench.path("published")).unwrap();
     fs::rename(bench.path("run/model"), bench.path("published/model")).unwrap();
     refused(
@@ -159,8 +160,8 @@ fn names_are_published_with_consent_alone() {
     classifier.refused("out", &own, "the base model has its own");
 }
 
-/// A second run that begins from the model of a first one reads its classes by their names, and
-/// keeps them private too.
+/// A second run that starts from the model of a first one reads its classes by name, and keeps them
+/// private too.
 #[test]
 fn names_stay_private_in_the_next_run() {
     let bench = bench();

@@ -1,4 +1,4 @@
-//! A base model in NF4 through the program.
+//! A base model in NF4, through the command line.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -19,8 +19,7 @@ fn loss(bench: &Bench, arguments: &[&str]) -> f64 {
     found["loss"].as_f64().unwrap()
 }
 
-/// LoRA is trained on the rounded base model, and what is evaluated and merged later is what was
-/// trained.
+/// LoRA is trained on the rounded base model, and later evaluation and merging use that model.
 #[test]
 fn an_adapter_belongs_to_the_quantized_base() {
     let bench = Bench::classifier();
@@ -37,7 +36,7 @@ fn an_adapter_belongs_to_the_quantized_base() {
     run(&["merge", "--model", &model, "--adapter", &adapter, "--out", &merged]);
     let inside = loss(&bench, &["--model", &merged]);
     assert!((inside - trained).abs() < 1e-4, "{inside} and {trained}");
-    // The rounding is not nothing: on the base model as it is in the file the loss is another.
+    // The rounding has an effect: on the unrounded base model the loss differs.
     fs::remove_file(bench.path("run/adapter/quantize.json")).unwrap();
     let unrounded = loss(&bench, &["--model", &model, "--adapter", &adapter]);
     assert!((unrounded - trained).abs() > 1e-6, "{unrounded} and {trained}");

@@ -1,4 +1,4 @@
-//! Several processes that train one model: what they leave behind, what stops them, and what they
+//! Several processes that train one model: the files they write, what stops them, and what they
 //! refuse.
 
 #![cfg(unix)]
@@ -8,7 +8,7 @@ use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Many steps, and no checkpoint but the one that a signal asks for.
+/// Many steps, and no checkpoint except the one triggered by a signal.
 const LONG: [&str; 4] = ["--set", "training.epochs=40", "--set", "compute.checkpoint_every=100000"];
 
 /// Starts one rank of a job.
@@ -77,7 +77,7 @@ fn two_processes_leave_one_run_that_proves_its_guarantee() {
     let summary: serde_json::Value = serde_json::from_slice(&outputs[0].stdout).unwrap();
     assert_eq!((&summary["private"], &summary["steps"]), (&true.into(), &12.into()));
     assert!(summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap() <= 8.0);
-    // Rank 0 speaks for all, and one ledger has each release once.
+    // Rank 0 prints for all, and a single ledger contains each release once.
     assert!(outputs[1].stdout.is_empty() && outputs[1].stderr.is_empty(), "{}", said(&outputs[1]));
     let ledger = fs::read_to_string(bench.path("run/ledger.jsonl")).unwrap();
     assert_eq!(ledger.lines().count(), 13);
@@ -86,7 +86,7 @@ fn two_processes_leave_one_run_that_proves_its_guarantee() {
         assert!(!bench.path(gone).exists(), "{gone}");
     }
     assert!(bench.path("run/model/model.safetensors").is_file());
-    // The report, the card and the summary say what was trusted.
+    // The report, the card and the summary state what was trusted.
     assert_eq!(summary["ranks"], 2);
     let report = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .args(["report", "--out"])
@@ -112,14 +112,14 @@ fn a_killed_rank_stops_all_and_the_run_goes_on_with_as_many() {
     killed.wait().unwrap();
     let begun = Instant::now();
     for output in ends(children) {
-        let told = said(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains("rank 2 on ") && told.contains("all ranks stop"), "{told}");
+        let printed = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains("rank 2 on ") && printed.contains("all ranks stop"), "{printed}");
     }
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
-    // Steps that are recorded are taken again, and are the same with as many ranks only.
-    let told: String = resume(&bench, "run", 2).iter().map(said).collect();
-    assert!(told.contains("resume with that number"), "{told}");
+    // Recorded steps are repeated, and are identical only with the same number of ranks.
+    let printed: String = resume(&bench, "run", 2).iter().map(said).collect();
+    assert!(printed.contains("resume with that number"), "{printed}");
     succeed(&resume(&bench, "run", 3));
     bench.assert_same_runs("run", "whole", "model/model.safetensors");
 }
@@ -136,13 +136,14 @@ fn a_signal_to_one_rank_stops_all_and_the_run_goes_on_with_any_number() {
     for output in ends(children) {
         assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     }
-    // Each rank has a part of the optimizer's state and of the average; the checkpoint has all.
+    // Each rank holds part of the optimizer's state and of the average; the checkpoint contains
+    // all.
     let mut copy = Command::new("cp");
     let copied = copy.args(["-r", "run", "again"]);
     assert!(copied.current_dir(bench.folder.path()).status().unwrap().success());
     succeed(&resume(&bench, "again", 2));
     bench.assert_same_runs("again", "whole", "model/model.safetensors");
-    // No step is taken again, so that others may add up their sums in another way.
+    // No step is repeated, so a different number of ranks may sum differently.
     succeed(&resume(&bench, "run", 3));
     assert_eq!(bench.metrics("run").len(), bench.metrics("whole").len());
     let entries =
@@ -160,7 +161,7 @@ fn a_rank_with_something_else_is_refused_before_the_first_step() {
     let rows = fs::read_to_string(bench.path("rows.tsv")).unwrap();
     fs::write(bench.path("other.tsv"), rows.replace("cat", "dog")).unwrap();
     fs::create_dir(bench.path("there")).unwrap();
-    // The same plan by its words, with other files behind it.
+    // The same plan text, referring to different files.
     let run = fs::read_to_string(bench.path("run.toml")).unwrap();
     let here = bench.folder.path().display().to_string();
     fs::write(bench.path("run.toml"), run.replace(&format!("{here}/"), "")).unwrap();
@@ -186,15 +187,15 @@ fn a_rank_with_something_else_is_refused_before_the_first_step() {
             .output()
             .unwrap();
         for output in [first.wait_with_output().unwrap(), changed] {
-            let told = said(&output);
+            let printed = said(&output);
             assert!(!output.status.success());
-            assert!(told.contains(&format!("rank 1 {about}")), "{told}");
+            assert!(printed.contains(&format!("rank 1 {about}")), "{printed}");
         }
         assert!(!bench.path(&out).join("ledger.jsonl").exists(), "nothing was released");
     }
 }
 
-/// A folder with the same names, and other rows.
+/// A folder with the same file names and different rows.
 fn there(bench: &Bench) -> std::path::PathBuf {
     let folder = bench.path("there");
     fs::create_dir_all(folder.join("model")).unwrap();
@@ -220,14 +221,14 @@ fn what_ranks_cannot_share_is_refused() {
     }
     bench.refused("c", &["--rendezvous", "job", "--rank", "0"], "both --rank and --ranks");
     bench.refused("c", &["--rank", "0", "--ranks", "2"], "--rendezvous");
-    // Started by a launcher, and not told of it.
+    // Started by a launcher, but without --rendezvous.
     let output = bench.command("c", &[]).env("RANK", "1").env("WORLD_SIZE", "4").output().unwrap();
     refused(&output, "torchrun started this process as rank 1 of 4");
     let alone = ["--rendezvous", "job", "--rank", "0", "--ranks", "2", "--join-timeout", "1"];
     let output = bench.command("c", &alone).current_dir(bench.folder.path()).output().unwrap();
     refused(&output, "rank 1 did not join through job within 1 s");
     assert!(!bench.path("c").exists());
-    // NCCL connects GPUs.
+    // NCCL connects only GPUs.
     let on_cpu = ["--device", "cpu", "--set", "compute.nccl=on"];
     bench.refused("d", &on_cpu, "NCCL cannot be used: rank 0 computes on the CPU");
     bench.refused("d", &["--set", "compute.nccl=maybe"], "nccl");

@@ -1,4 +1,4 @@
-//! Evaluation and audits by several processes: what they find is what one process finds.
+//! Evaluation and audits with several processes give the results of a single process.
 
 #![cfg(unix)]
 
@@ -21,7 +21,7 @@ fn rank(job: &Path, arguments: &[&str], rank: usize, ranks: usize) -> Child {
     command.args(["--join-timeout", "60"]).spawn().unwrap()
 }
 
-/// What each of so many processes has said.
+/// The output of each of `ranks` processes.
 fn in_ranks(job: &Path, arguments: &[&str], ranks: usize) -> Vec<Output> {
     let all: Vec<Child> = (0..ranks).map(|one| rank(job, arguments, one, ranks)).collect();
     all.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
@@ -31,7 +31,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The same answer from one process and from several, of which rank 0 alone speaks.
+/// Checks that one process and several give the same output, which only rank 0 prints.
 fn assert_same(bench: &Bench, arguments: &[&str], ranks: usize) {
     let one = command(arguments).output().unwrap();
     assert!(one.status.success(), "{arguments:?}: {}", said(&one));
@@ -58,7 +58,7 @@ fn classifiers_are_evaluated_and_attacked_by_several_processes() {
     assert_same(&bench, &eval, 3);
     let membership = ["audit", "membership", "--run", &run, "--shadows", "3"];
     assert_same(&bench, &membership, 2);
-    // Rank 0 has written, and nobody else.
+    // Only rank 0 has written.
     let kept: serde_json::Value = serde_json::from_slice(&bench.bytes("run/audit.json")).unwrap();
     assert_eq!(kept["membership"].as_array().unwrap().len(), 4);
     assert!(bench.path("run/membership.svg").is_file());
@@ -104,7 +104,7 @@ fn ranks_that_do_not_go_together_are_refused() {
     let at = |name: &str| bench.path(name).to_str().unwrap().to_owned();
     let (model, rows, job) = (at("model"), at("rows.tsv"), bench.path("job"));
     let eval = ["eval", "--model", &model, "--data", &rows, "--text", "sentence"];
-    // Other arguments, and the same name of another file.
+    // Different arguments, and the same name for a different file.
     let first = rank(&job, &eval, 0, 2);
     let other = rank(&job, &[&eval[..], &["--max-tokens", "4"]].concat(), 1, 2);
     for output in [first, other].map(|child| child.wait_with_output().unwrap()) {
@@ -124,7 +124,7 @@ fn ranks_that_do_not_go_together_are_refused() {
     {
         refused(&output, "has different rows than rank");
     }
-    // What cannot be read stops both, with its sentence.
+    // An unreadable file stops both ranks, with its error message.
     let lost = ["eval", "--model", &model, "--data", "lost.tsv", "--text", "sentence"];
     for output in in_ranks(&job, &lost, 2) {
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));

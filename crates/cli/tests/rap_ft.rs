@@ -26,8 +26,8 @@ fn bench(architecture: Architecture, task_head: TaskHead) -> Bench {
     bench
 }
 
-/// QK-norm, norms at the end of branches, a bias by relative position, and the mean over tokens:
-/// the map is a release, and the budget is kept to.
+/// QK-norm, norms at the end of branches, a relative-position bias, and the mean over tokens: the
+/// map is a release, and the run stays within its budget.
 #[test]
 fn rap_ft_trains_qwen3_gemma3_mpnet_and_modernbert() {
     let lora = "model.tuning={ lora = { rank = 2 } }";

@@ -1,5 +1,5 @@
-//! What a run remembers for later use: columns, task, maximum length, base model, and the names of
-//! its classes, which stay in the run folder unless they may be public.
+//! The facts that a run stores for later use: columns, task, maximum length, base model, and class
+//! names, which stay in the run folder unless they may be public.
 
 use crate::bench::*;
 use serde_json::{Value, json};
@@ -24,7 +24,8 @@ fn json_of(bench: &Bench, arguments: &[&str]) -> Value {
     serde_json::from_slice(&succeeds(bench, &all).stdout).unwrap()
 }
 
-/// A classifier of titles and bodies in columns of unusual names, whose base model has no classes.
+/// A classifier of titles and bodies in columns with unusual names, whose base model has no
+/// classes.
 fn pairs(labels: &str) -> Bench {
     let bench =
         Bench::new("bert-classification", "tokenizer-wordpiece", "task = \"classification\"");
@@ -59,7 +60,7 @@ fn a_run_is_used_with_the_columns_and_the_length_of_its_training() {
         let found = json_of(&bench, &[&["eval", "--data", "pairs.tsv"], arguments].concat());
         found["loss"].as_f64().unwrap()
     };
-    // The same figure as in training, however the model is named.
+    // The result equals that of training, however the model is specified.
     let ways: [&[&str]; 5] = [
         &["--run", "runs/first"],
         &["--adapter", "runs/first"],
@@ -71,7 +72,7 @@ fn a_run_is_used_with_the_columns_and_the_length_of_its_training() {
         assert!((loss(way) - in_training).abs() < 1e-6, "{way:?}: {} {in_training}", loss(way));
     }
     assert!((loss(&["--run", "runs/first", "--text", "text"]) - in_training).abs() > 1e-6);
-    // A moved adapter still knows its base model and its columns, but no private names.
+    // A moved adapter still has its base model and its columns, but no private names.
     let rows = String::from_utf8(bench.bytes("pairs.tsv")).unwrap();
     let rows = rows.replace("\tbad", "\t0").replace("\tgood", "\t1").replace("\tneutral", "\t2");
     fs::write(bench.path("numbers.tsv"), rows).unwrap();
@@ -122,14 +123,14 @@ fn a_column_of_training_must_be_there() {
         &undertone(&bench, &["merge", "--model", "./model", "--out", "m"]),
         "specify the adapter to merge",
     );
-    // A base model that was moved away.
+    // A base model that has been moved away.
     fs::rename(bench.path("model"), bench.path("base")).unwrap();
     refused(&eval(&["--data", "pairs.tsv"]), "--model");
     succeeds(&bench, &["eval", "--run", "runs/first", "--model", "./base", "--data", "pairs.tsv"]);
     sentences.assert("remembered");
 }
 
-/// Names of classes are written beside the model only if they are public.
+/// Class names are written beside the model only if they are public.
 #[test]
 fn names_found_in_the_file_stay_in_the_run_folder() {
     let found = |bench: &Bench| -> Value {
@@ -174,7 +175,7 @@ fn a_whole_model_is_found_in_its_run() {
 const CHAT: &str = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}\
      {% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
 
-/// A language model whose run reads other columns than the usual ones.
+/// A language model whose run reads columns other than the usual ones.
 fn language(data: &str) -> Bench {
     let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
     fs::write(bench.path("model/chat_template.jinja"), CHAT).unwrap();
@@ -231,7 +232,7 @@ fn a_model_of_conversations_is_asked_in_its_chat_template() {
     assert_eq!(asked["tokens"], plain["tokens"]);
     let (answer, whole) = (asked["text"].as_str().unwrap(), plain["text"].as_str().unwrap());
     assert!(!answer.contains("user:") && whole.ends_with(answer), "{answer} {whole}");
-    // Other models are asked with the flag.
+    // Other models require the flag.
     let base = ["--model", "./model"];
     assert_eq!(
         generate(&base, "the cat", &["--chat"])["tokens"],

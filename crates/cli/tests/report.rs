@@ -1,4 +1,4 @@
-//! `report` on folders that `train` and `audit` left, and the model cards beside what was trained.
+//! `report` on the folders of `train` and `audit`, and the model cards of trained models.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -18,8 +18,8 @@ fn done(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A bench with a private run that was attacked, one whose noise differs from parameter to
-/// parameter, and an open one.
+/// A bench with an attacked private run, one whose noise differs between parameters, and a
+/// non-private run.
 fn three_runs() -> (Bench, [String; 3]) {
     let bench = Bench::classifier();
     bench.train("private", &[]);
@@ -46,11 +46,11 @@ fn a_report_says_what_the_ledger_proves() {
     let [private, uneven, open] = &folders;
     let out = bench.path("report.html");
     let out = out.to_str().unwrap();
-    let told: Value =
+    let printed: Value =
         serde_json::from_str(&done(&["report", private, uneven, open, "--out", out, "--json"]))
             .unwrap();
-    assert_eq!(told["runs"][0]["private"], true);
-    assert_eq!(told["runs"][2]["guarantee"], Value::Null);
+    assert_eq!(printed["runs"][0]["private"], true);
+    assert_eq!(printed["runs"][2]["guarantee"], Value::Null);
     let ledger = format!("{private}/ledger.jsonl");
     refused(&undertone(&["report", private, "--out", &ledger]), "is in a run folder");
     let html = fs::read_to_string(out).unwrap();
@@ -106,7 +106,7 @@ fn folders_that_prove_nothing_are_refused_in_one_sentence() {
     sentences.assert("report");
 }
 
-/// The card says what summary.json says, and nothing that the guarantee does not cover.
+/// The card agrees with summary.json and contains nothing beyond the guarantee.
 #[test]
 fn a_card_lies_beside_every_model() {
     let (bench, _) = three_runs();
@@ -135,7 +135,7 @@ fn a_card_lies_beside_every_model() {
     let card = read("open/model/README.md");
     assert!(card.contains("**No guarantee:") && !card.contains("differential"), "{card}");
     assert!(card.contains("| accuracy |"), "{card}");
-    // A public file is declared, and the figures are post-processing of the model.
+    // With a file declared public, the figures are post-processing of the model.
     let bench = Bench::classifier();
     let public = format!("data.validation={:?}", bench.public().to_str().unwrap());
     let declared = ["--set", &public, "--set", "data.validation_is_public=true"];
@@ -176,7 +176,7 @@ fn a_browser_finds_nothing_wrong() {
             String::from_utf8_lossy(&output.stderr).into_owned(),
         )
     };
-    // A page with a mistake first, to know that mistakes are seen.
+    // First a page with an error, to verify that errors are detected.
     let wrong = bench.path("wrong.html");
     fs::write(&wrong, "<!doctype html><script>console.error('seen')</script>").unwrap();
     let (dom, said) = look(&wrong);

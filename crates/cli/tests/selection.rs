@@ -17,7 +17,7 @@ runs = { negative_binomial = { eta = 0.0, gamma = 0.2 } }
 validation = "public"
 "#;
 
-/// Selects by public.tsv, in place of the bench's validation file, which is the training file.
+/// Selects by public.tsv instead of the bench's validation file, which is the training file.
 fn select(bench: &Bench, text: &str, out: &str, more: &[&str]) -> Output {
     let public = bench.public();
     let here = format!("\"data.validation\" = {public:?}, \"training.epochs\"");
@@ -35,8 +35,8 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// One model, one ledger, one guarantee that is larger than a single run's; and nothing that tells
-/// how many runs there were.
+/// One model, one ledger, one guarantee that is larger than a single run's, and nothing that
+/// reveals the number of runs.
 #[test]
 fn only_the_best_run_is_left_with_the_cost_of_all() {
     let bench = Bench::classifier();
@@ -80,18 +80,18 @@ fn only_the_best_run_is_left_with_the_cost_of_all() {
     let eval: Value = serde_json::from_slice(&eval).unwrap();
     let score = selected["score"].as_f64().unwrap();
     assert!((100.0 * eval["accuracy"].as_f64().unwrap() - score).abs() < 1e-9);
-    // The ledger says the same by itself.
+    // The ledger alone states the same.
     let ledger = bench.path("out/ledger.jsonl");
-    let told = run(&["budget", "ledger", ledger.to_str().unwrap(), "--delta", "1e-3", "--json"]);
-    let told: Value = serde_json::from_slice(&told).unwrap();
-    assert_eq!(told["guarantee"]["epsilon"], selected["guarantee"]["epsilon"]);
-    assert_eq!((&told["entries"], told["hash"].as_str()), (&1.into(), Some(hash)));
-    // Once more: it is done, and nothing is drawn again.
+    let printed = run(&["budget", "ledger", ledger.to_str().unwrap(), "--delta", "1e-3", "--json"]);
+    let printed: Value = serde_json::from_slice(&printed).unwrap();
+    assert_eq!(printed["guarantee"]["epsilon"], selected["guarantee"]["epsilon"]);
+    assert_eq!((&printed["entries"], printed["hash"].as_str()), (&1.into(), Some(hash)));
+    // Running it again: the selection is finished, and nothing is drawn again.
     let again = select(&bench, SELECTION, "out", &["--json"]);
     assert_eq!(serde_json::from_slice::<Value>(&again.stdout).unwrap(), selected);
 }
 
-/// A selection that is broken off goes on with its draw; another sweep does not take its place.
+/// An interrupted selection resumes with its draw; another sweep cannot replace it.
 #[test]
 fn a_selection_is_not_drawn_twice() {
     let bench = Bench::classifier();
@@ -99,8 +99,8 @@ fn a_selection_is_not_drawn_twice() {
     let text = SELECTION.replace("eta = 0.0, gamma = 0.2", "eta = 20.0, gamma = 0.9");
     let output = select(&bench, &broken, "nowhere", &[]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    // In place of the first run's folder there is a file: the run fails, nothing is selected, and
-    // the draw stays.
+    // With a file in place of the first run's folder, the run fails, nothing is selected, and the
+    // draw remains.
     let out = bench.path("out");
     fs::create_dir_all(out.join("runs")).unwrap();
     fs::write(out.join("sweep.lock"), "").unwrap();
@@ -120,12 +120,12 @@ fn a_selection_is_not_drawn_twice() {
     assert_eq!(ledger.lines().count(), 2, "one entry, for both starts");
 }
 
-/// A finished selection states its guarantee as long as its ledger proves it for the weights that
-/// are there, and is never drawn anew in its folder.
+/// A finished selection states its guarantee only while its ledger proves it for the weights in the
+/// folder, and is never redrawn in its folder.
 #[test]
 fn a_finished_selection_is_verified_each_time() {
     let bench = Bench::classifier();
-    // Almost surely some runs.
+    // Almost certainly at least one run.
     let text = SELECTION.replace("eta = 0.0, gamma = 0.2", "eta = 20.0, gamma = 0.9");
     let output = select(&bench, &text, "out", &["--json"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -171,7 +171,7 @@ fn a_finished_selection_is_verified_each_time() {
         "states another guarantee",
     );
     again(None);
-    // The card is the owner's to edit.
+    // The owner may edit the card.
     fs::write(bench.path("out/selected/model/README.md"), "licensed\n").unwrap();
     again(None);
 }
@@ -207,7 +207,7 @@ fn selections_that_prove_nothing_are_refused() {
     }
     let without = &SELECTION[..SELECTION.find("[selection]").unwrap()];
     refused(&select(&bench, without, "out", &[]), "needs [selection]");
-    // Without the flag such a file would release all runs.
+    // Without the flag, such a file would release all runs.
     fs::write(bench.path("sweep.toml"), SELECTION).unwrap();
     let plain = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .arg("sweep")
@@ -219,7 +219,7 @@ fn selections_that_prove_nothing_are_refused() {
     refused(&plain, "add --private-selection");
 }
 
-/// The calculator, beside the ledger's formula.
+/// The calculator, compared with the ledger's formula.
 #[test]
 fn the_budget_of_a_selection_is_computed() {
     let of = |more: &[&str]| -> Value {

@@ -1,5 +1,5 @@
-//! docs/shareable.md against real files: every field of every file of a run folder, of the card and
-//! of a report is in its table, and no file that may be shared has a private one.
+//! docs/shareable.md compared with real files: its table lists every field of every file of a run
+//! folder, of the card and of a report, and no shareable file contains a private field.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use undertone_report::{Block, Document, Options, Run, report};
 
-/// A section of the table: a file, whether it may be shared, and each field with what it is.
+/// A section of the table: a file, whether it may be shared, and the description of each field.
 struct FileRows {
     shareable: bool,
     rows: Vec<(String, String)>,
@@ -16,7 +16,7 @@ struct FileRows {
 
 const KINDS: [&str; 4] = ["public", "ledger", "post-processing", "private"];
 
-/// The tables of docs/shareable.md, by the names of files, which may end in `*`.
+/// The tables of docs/shareable.md by file name, which may end in `*`.
 fn table() -> BTreeMap<String, FileRows> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/shareable.md");
     let text = fs::read_to_string(path).unwrap();
@@ -52,7 +52,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The paths of the leaves of a JSON value; of lists, those of their elements.
+/// The paths of the leaves of a JSON value; list elements share one path.
 fn leaves(path: &str, value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => members.iter().for_each(|(key, value)| {
@@ -68,7 +68,7 @@ fn leaves(path: &str, value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The fields of a file by its format; of a drawing or a tokenizer none.
+/// The fields of a file according to its format; drawings and tokenizers have none.
 fn fields(path: &Path) -> BTreeSet<String> {
     let name = path.file_name().unwrap().to_str().unwrap();
     let bytes = fs::read(path).unwrap();
@@ -110,7 +110,7 @@ fn fields(path: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Names of TensorBoard's scalars: a tag is a field of its own, with its length before it.
+/// Names of TensorBoard scalars: a tag is a separate field, preceded by its length.
 fn scalars(bytes: &[u8]) -> Vec<String> {
     let tags = [
         "loss",
@@ -140,7 +140,7 @@ fn files_of(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What is not in the table, or is private in a file that may be shared.
+/// Fields that are missing from the table, or private in a shareable file.
 fn unlisted(
     table: &BTreeMap<String, FileRows>,
     name: &str,
@@ -162,7 +162,7 @@ fn unlisted(
     wrong
 }
 
-/// Fields of a report: the facts and the heads of tables and charts, by section.
+/// Fields of a report: the facts and the headers of tables and charts, by section.
 fn fields_of_report(document: &Document) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for section in &document.sections {
@@ -188,7 +188,7 @@ fn fields_of_report(document: &Document) -> BTreeSet<String> {
 const TENSORBOARD: &str = "compute.tensorboard=true";
 const LOG: &str = "compute.log=jsonl";
 
-/// Every kind of run, and the name of its task.
+/// Every kind of run, with the name of its task.
 fn runs(classifier: &Bench, language: &Bench) -> Vec<PathBuf> {
     let public = classifier.public();
     let validation = format!("data.validation={:?}", public.to_str().unwrap());
@@ -230,7 +230,7 @@ fn runs(classifier: &Bench, language: &Bench) -> Vec<PathBuf> {
 #[test]
 fn every_field_is_listed_and_private_ones_are_in_private_files() {
     let table = table();
-    // A base model without classes of its own: the run finds them in the training file.
+    // A base model without classes: the run reads them from the training file.
     let classifier = Bench::classifier();
     let config = String::from_utf8(classifier.bytes("model/config.json")).unwrap();
     let config = config.replace("ForSequenceClassification", "Model");
@@ -270,7 +270,7 @@ fn every_field_is_listed_and_private_ones_are_in_private_files() {
     }
 }
 
-/// Files of runs in progress, and those that are there for other models or kinds of runs, such as
+/// Files of runs in progress, and files that exist only for other models or kinds of runs, such as
 /// runs on rows in memory.
 const NOT_HERE: [&str; 11] = [
     "private/train.jsonl",
@@ -286,7 +286,7 @@ const NOT_HERE: [&str; 11] = [
     "adapter/chat_template.jinja",
 ];
 
-/// The fields of all files of a selection's folder are in the table.
+/// Checks that the table lists the fields of all files in a selection's folder.
 pub fn assert_selection_is_listed(folder: &Path) {
     let table = table();
     let mut files = Vec::new();
@@ -298,7 +298,7 @@ pub fn assert_selection_is_listed(folder: &Path) {
     }
 }
 
-/// What one file says is private stands in no file that may be shared.
+/// A field that is private in one file must not be shareable in another.
 #[test]
 fn the_table_does_not_contradict_itself() {
     let table = table();

@@ -1,4 +1,4 @@
-//! Nothing that looks like a test is left out of the programs that are run.
+//! Every file that looks like a test is included in a test binary.
 
 use std::fs;
 use std::path::Path;

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Many steps, and no checkpoint but the one that a signal asks for.
+/// Many steps, and no checkpoint except the one triggered by a signal.
 const LONG: [&str; 6] =
     ["--seed", "3", "--set", "training.epochs=24", "--set", "compute.checkpoint_every=100000"];
 
@@ -17,7 +17,7 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// Waits until so many steps are written down.
+/// Waits until `steps` steps are recorded.
 fn wait_for_steps(bench: &Bench, out: &str, child: &mut Child, steps: usize) {
     let metrics = bench.path(out).join("metrics.jsonl");
     let start = Instant::now();
@@ -40,7 +40,7 @@ fn a_signal_leaves_a_checkpoint_that_is_gone_on_from() {
         signal(&child, name);
         let output = child.wait_with_output().unwrap();
         if output.status.success() {
-            // It was quicker than the signal.
+            // The run finished before the signal.
             continue;
         }
         stopped += 1;
@@ -56,7 +56,7 @@ fn a_signal_leaves_a_checkpoint_that_is_gone_on_from() {
         assert!(!bench.path(name).join("summary.json").exists());
         let steps = bench.metrics(name).len();
         bench.resume(name);
-        // No step is taken twice, and the run is what it would have been.
+        // No step is taken twice, and the run equals an uninterrupted one.
         assert!((3..144).contains(&steps), "{steps}");
         bench.assert_same_runs(name, "whole", "model/model.safetensors");
     }
@@ -68,7 +68,7 @@ fn a_signal_before_the_first_step_ends_the_run_at_once() {
     let bench = Bench::classifier();
     let mut child =
         bench.command("run", &LONG).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    // The handler stands before the model is loaded; a signal before that ends the process too.
+    // The handler is installed before the model is loaded; an earlier signal also ends the process.
     std::thread::sleep(Duration::from_millis(20));
     signal(&child, "INT");
     let status = child.wait().unwrap();
@@ -79,7 +79,7 @@ fn a_signal_before_the_first_step_ends_the_run_at_once() {
 #[test]
 fn nobody_has_to_read_what_a_run_says() {
     let bench = Bench::classifier();
-    // Standard error is read up to its first line, and standard output not at all.
+    // Standard error is read up to its first line, and standard output is not read.
     let mut child = bench
         .command("run", &["--set", "training.epochs=1"])
         .stderr(Stdio::piped())
@@ -94,7 +94,7 @@ fn nobody_has_to_read_what_a_run_says() {
     let status = child.wait().unwrap();
     assert!(status.success(), "{status}");
     assert!(bench.path("run/summary.json").exists());
-    // Neither of them is there from the beginning.
+    // Both streams are closed from the beginning.
     let mut child = bench
         .command("json", &["--json", "--set", "training.epochs=1"])
         .stderr(Stdio::piped())

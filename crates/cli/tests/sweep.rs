@@ -1,5 +1,5 @@
-//! `sweep` as people call it: whole, killed and resumed, with runs that fail, and with everything
-//! that can be wrong.
+//! `sweep` as people call it: uninterrupted, killed and resumed, with failing runs, and with
+//! invalid input.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -44,8 +44,8 @@ fn summaries(folder: &Path) -> Vec<PathBuf> {
     runs.map(|run| run.path().join("summary.json")).filter(|path| path.exists()).collect()
 }
 
-/// Killed in the middle of a run and started again, a sweep makes the table that it would have
-/// made.
+/// Killed in the middle of a run and restarted, a sweep produces the same table as an uninterrupted
+/// one.
 #[test]
 fn a_killed_sweep_makes_the_table_of_an_unbroken_one() {
     let bench = Bench::classifier();
@@ -85,15 +85,16 @@ fn a_killed_sweep_makes_the_table_of_an_unbroken_one() {
     }
     assert_eq!(before.iter().map(written).collect::<Vec<_>>(), times, "what was finished is kept");
     assert_eq!(summaries(&bench.path("killed")).len(), 12);
-    // Weights are many, and nobody asked for them.
+    // Weights are large, and were not requested.
     assert!(runs().all(|run| !run.path().join("model").exists()));
     let csv = String::from_utf8(bench.bytes("whole/table.csv")).unwrap();
     let line = csv.lines().find(|line| line.starts_with("ANADP,ε = 8")).unwrap();
     assert_eq!(line.split(',').next_back().unwrap().split(' ').count(), 3, "{line}");
 }
 
-/// Every run is attacked as often as the sweep says, all trials are kept, and the table has their
-/// mean. Nothing is done twice; with other attacks the runs, whose weights are gone, are done anew.
+/// Every run is attacked the number of times set by the sweep, all trials are kept, and the table
+/// has their mean. Nothing is repeated; with other attacks, the runs are repeated because their
+/// weights have been removed.
 #[test]
 fn a_sweep_attacks_its_runs_and_tabulates_the_attacks() {
     let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
@@ -150,7 +151,8 @@ fn a_sweep_attacks_its_runs_and_tabulates_the_attacks() {
     assert_eq!(kept()["trials"]["membership"].as_array().unwrap().len(), 3);
 }
 
-/// Several at a time, as a grid, on part of the data; and a changed sweep redoes what has changed.
+/// Several runs at a time, as a grid, on part of the data; a changed sweep repeats only what has
+/// changed.
 #[test]
 fn a_grid_runs_in_parallel_on_part_of_the_data() {
     let bench = Bench::classifier();
@@ -199,19 +201,20 @@ fn a_run_that_fails_does_not_stop_the_others() {
     );
     let output = sweep(&bench, &text, "out", &["--set", "training.epochs=1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    let told = said(&output);
+    let printed = said(&output);
     assert!(
-        told.contains("3 of 9 runs failed") && told.contains("Failed: nothing, ε = 8, seed 1: "),
-        "{told}"
+        printed.contains("3 of 9 runs failed")
+            && printed.contains("Failed: nothing, ε = 8, seed 1: "),
+        "{printed}"
     );
-    assert!(told.contains("nowhere") && !told.contains("panicked"), "{told}");
+    assert!(printed.contains("nowhere") && !printed.contains("panicked"), "{printed}");
     assert_eq!(summaries(&bench.path("out")).len(), 6);
     assert!(
         String::from_utf8(bench.bytes("out/table.md")).unwrap().contains("| nothing |  | failed |")
     );
 }
 
-/// Without seeds runs are private, and no ledger is thrown away.
+/// Without seeds, runs are private, and no ledger is discarded.
 #[test]
 fn private_runs_are_never_thrown_away() {
     let bench = Bench::classifier();
@@ -219,15 +222,18 @@ fn private_runs_are_never_thrown_away() {
     let more = ["--set", "training.epochs=1"];
     let output = sweep(&bench, &text, "out", &more).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    let told = said(&output);
-    assert!(told.contains("4 runs on the same data") && !told.contains("Not private"), "{told}");
-    // What they cost together, by their ledgers.
+    let printed = said(&output);
+    assert!(
+        printed.contains("4 runs on the same data") && !printed.contains("Not private"),
+        "{printed}"
+    );
+    // Their total cost, according to their ledgers.
     let ledgers: Vec<Ledger> = summaries(&bench.path("out"))
         .iter()
         .map(|path| Ledger::read(path.with_file_name("ledger.jsonl")).unwrap())
         .collect();
     let total = Ledger::together(&ledgers.iter().collect::<Vec<_>>(), 1e-3).unwrap();
-    assert!(told.contains(&format!("have together {total}")), "{told}");
+    assert!(printed.contains(&format!("have together {total}")), "{printed}");
     assert!(summaries(&bench.path("out")).iter().all(|path| {
         let summary: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
         summary["private"] == true
@@ -251,7 +257,7 @@ fn mistakes_are_one_sentence_and_nothing_runs() {
         ("seeds = [1, 2, 3]", "seeds = [1, 2, 3]\nexamples = 500", "120 rows"),
         ("seeds = [1, 2, 3]", "seeds = [1, 2, 3]\nshare = 1.5", "share is 1.5"),
         ("seeds = [1, 2, 3]", "seeds = [1, 2, 3]\nshare = 0.5\nexamples = 9", "either share or"),
-        // One more row would displace another in a private run.
+        // In a private run, an additional row would displace another.
         ("seeds = [1, 2, 3]\nbaseline = \"DP-SGD\"", "examples = 60", "use share instead"),
     ] {
         assert!(TWELVE.contains(from));
@@ -292,7 +298,7 @@ fn two_sweeps_in_one_folder_are_refused() {
     refused(&second, "in use by another sweep");
 }
 
-/// Further metrics and the average are columns of their own.
+/// Additional metrics and the average have their own columns.
 #[test]
 fn a_table_can_have_a_second_metric_and_an_average() {
     let bench = Bench::classifier();
@@ -332,7 +338,7 @@ columns = [
     let mean = |row: usize, column: usize| cell(row, column)["mean"].as_f64().unwrap();
     for row in 0..2 {
         assert!((mean(row, 2) - 0.5 * (mean(row, 0) + mean(row, 1))).abs() < 1e-9);
-        // One epoch is the best and the last.
+        // With a single epoch, the best epoch is the last.
         assert_eq!(mean(row, 5), mean(row, 0));
     }
     assert!(mean(0, 3) > 0.0 && cell(1, 3).is_null(), "non-private runs have no noise");
@@ -346,8 +352,7 @@ columns = [
     assert!(!bench.path("out/noise-dp-forward--two.svg").exists());
 }
 
-/// Two shares, started by a launcher, and the table that is gathered from them are what one sweep
-/// makes.
+/// Two shares, started by a launcher and gathered, produce the table of a single sweep.
 #[test]
 fn shares_of_a_sweep_make_its_table() {
     let bench = Bench::classifier();
@@ -373,7 +378,7 @@ columns = [
     assert!(first.status.success(), "{}", said(&first));
     assert_eq!(summaries(&bench.path("shared")).len(), 2);
     assert!(!bench.path("shared/table.txt").exists());
-    // What is missing is told, and nothing is run.
+    // Missing runs are reported, and nothing is run.
     let half = run("shared", &["--gather"]);
     assert!(half.status.success() && said(&half).contains("2 of 4 runs are not in the table"));
     assert_eq!(summaries(&bench.path("shared")).len(), 2);

@@ -1,4 +1,4 @@
-//! The event file for TensorBoard, read back by a reader of its own, and metrics as CSV.
+//! The event file for TensorBoard, verified with an independent reader, and metrics as CSV.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-/// CRC-32C bit by bit, as the polynomial says.
+/// CRC-32C bit by bit, by polynomial division.
 fn crc(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {
@@ -40,7 +40,7 @@ fn varint(rest: &mut &[u8]) -> u64 {
     }
 }
 
-/// The fields of a message: number and content, the content of a number as its bytes.
+/// The fields of a message as number and content; numeric content is given as bytes.
 fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut fields = Vec::new();
     while !message.is_empty() {
@@ -64,7 +64,7 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// Step and scalars of each event after the first, which has the version.
+/// Step and scalars of each event after the first, which contains the version.
 fn events(file: &[u8]) -> Vec<(u64, BTreeMap<String, f32>)> {
     let (mut rest, mut events) = (file, Vec::new());
     let masked = |bytes: &[u8]| {
@@ -125,7 +125,7 @@ fn tensorboard_and_csv_have_the_numbers_of_the_metrics() {
     }
     let ledger = fs::read_to_string(bench.path("run/ledger.jsonl")).unwrap();
     assert!(ledger.contains("an event file for TensorBoard, "), "{ledger}");
-    // The same as CSV, of a finished run at once.
+    // The same as CSV, immediately for a finished run.
     let csv = run(&["watch", bench.path("run").to_str().unwrap(), "--csv"]);
     let csv = String::from_utf8(csv).unwrap();
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
@@ -145,7 +145,7 @@ fn tensorboard_and_csv_have_the_numbers_of_the_metrics() {
     refused(&output, "cannot be used with");
 }
 
-/// A run that is killed and resumed has each step once.
+/// A run that is killed and resumed contains each step once.
 #[test]
 fn a_resumed_run_has_each_step_once() {
     let bench = Bench::classifier();

@@ -1,15 +1,15 @@
-//! Rows of a data file that are torn.
+//! Malformed rows of a data file.
 
 use crate::bench::*;
 use std::fs;
 
-/// QQP as GLUE publishes it has torn rows.
+/// QQP as published by GLUE has malformed rows.
 #[test]
 fn torn_rows_are_refused_or_counted() {
     let bench = Bench::classifier();
     let rows = fs::read_to_string(bench.path("rows.tsv")).unwrap();
     let mut lines: Vec<&str> = rows.lines().collect();
-    // At the beginning, in the middle, and a row whose text has a line break in it.
+    // At the beginning, in the middle, and a row whose text contains a line break.
     lines.insert(1, "torn");
     lines.insert(60, "a\tb\tc\td");
     lines.insert(90, "the cat");
@@ -31,7 +31,7 @@ fn torn_rows_are_refused_or_counted() {
     assert!(ledger.contains("skipped rows of the training file (4)"), "{ledger}");
     let whole = bench.train("whole", &["--set", "data.on_bad_row=skip"]);
     assert!(whole.get("skipped_rows").is_none());
-    // That there was none to skip is a count over the data, too.
+    // That no row was skipped is also information about the data.
     let ledger = fs::read_to_string(bench.path("whole/ledger.jsonl")).unwrap();
     assert!(ledger.contains("skipped rows of the training file (0)"), "{ledger}");
     let parquet = ["--set", "data.train=a.parquet", "--set", "data.on_bad_row=skip"];

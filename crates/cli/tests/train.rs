@@ -1,5 +1,5 @@
-//! `train` as people and scripts call it: private and not, broken off and resumed, and everything
-//! that can be wrong.
+//! `train` as called by people and scripts: private and non-private, interrupted and resumed, and
+//! with invalid input.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -25,14 +25,14 @@ fn a_private_run_leaves_a_folder_that_proves_its_guarantee() {
     assert!(summary["metrics"]["validation"]["accuracy"].is_number());
     assert!(summary["throughput"]["examples_per_second"].as_f64().unwrap() > 0.0);
     assert_eq!(summary["steps"], 12);
-    // The ledger says the same on its own, one entry for each step.
+    // The ledger alone states the same, with one entry per step.
     let ledger = bench.path("run/ledger.jsonl");
     assert_eq!(fs::read_to_string(&ledger).unwrap().lines().count(), 13);
-    let told = Command::new(env!("CARGO_BIN_EXE_undertone"))
+    let printed = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .args(["budget", "ledger", ledger.to_str().unwrap(), "--delta", "1e-3"])
         .output()
         .unwrap();
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     assert_eq!(String::from_utf8(bench.bytes("run/metrics.jsonl")).unwrap().lines().count(), 12);
     for file in [
         "plan.toml",
@@ -61,9 +61,9 @@ fn a_private_run_leaves_a_folder_that_proves_its_guarantee() {
     assert_eq!(eval["accuracy"], summary["metrics"]["validation"]["accuracy"]);
 }
 
-/// In every line of the metrics ε is what the ledger proves after that step, or at most 2 % more;
-/// the first line that is shown has ε, and the second the time that is left, which does not count the
-/// first step.
+/// In every line of the metrics, ε is what the ledger proves after that step, or at most 2 % more.
+/// The first progress line shows ε, and the second one the remaining time, which excludes the first
+/// step.
 #[test]
 fn epsilon_of_every_step_is_at_least_what_the_ledger_proves() {
     let bench = Bench::classifier();
@@ -103,15 +103,15 @@ fn two_private_runs_differ_and_two_seeded_ones_do_not() {
     assert_eq!(weights("c"), weights("d"));
     assert_eq!(summary["private"], false);
     assert!(summary["not_private_because"].as_str().unwrap().contains("seed"));
-    // Its ledger says so too, to those who have nothing else.
-    let told = Command::new(env!("CARGO_BIN_EXE_undertone"))
+    // Its ledger alone says so too.
+    let printed = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .args(["budget", "ledger", "--delta", "1e-3"])
         .arg(bench.path("c/ledger.jsonl"))
         .output()
         .unwrap();
-    let told = String::from_utf8(told.stdout).unwrap();
-    assert!(told.contains("no guarantee") && told.contains("seed"), "{told}");
-    // Pieces of any size are the same step, up to rounding; the noise is the same in any case.
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.contains("no guarantee") && printed.contains("seed"), "{printed}");
+    // Micro-batches of any size compute the same step, up to rounding, with the same noise.
     bench.train(
         "e",
         &["--set", "training.epochs=1", "--seed", "7", "--set", "compute.micro_batch=3"],
@@ -122,7 +122,7 @@ fn two_private_runs_differ_and_two_seeded_ones_do_not() {
     assert!(furthest < 2e-3, "micro-batches change nothing but the last digits: {furthest}");
 }
 
-/// Activation checkpointing, private and not: the same weights after the same steps.
+/// Activation checkpointing, private and non-private: the same weights after the same steps.
 #[test]
 fn activations_that_are_computed_again_change_no_weight() {
     let bench = Bench::classifier();
@@ -142,14 +142,14 @@ fn activations_that_are_computed_again_change_no_weight() {
     }
 }
 
-/// A whole run against what the ledger says of it: how far the weights go, and how many units each
-/// step takes. Fails if noise is left out or scaled wrongly, if gradients are not clipped, or if
-/// batches are drawn in another way than by Poisson sampling.
+/// A whole run compared with its ledger: how far the weights move, and how many units each step
+/// samples. Fails if noise is left out or scaled wrongly, if gradients are not clipped, or if
+/// batches are not drawn by Poisson sampling.
 #[test]
 fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
     let bench = Bench::classifier();
     // Far more noise than gradient: with σ of about 20 and a batch of 20, the noise of all
-    // coordinates together is a hundred times as long as any sum of clipped gradients.
+    // coordinates together is a hundred times longer than any sum of clipped gradients.
     let (clip, rate, batch) = (1e-3, 2.0, 20.0);
     let summary = bench.train(
         "run",
@@ -186,8 +186,8 @@ fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
         (found / expected - 1.0).abs() < 0.04,
         "the weights moved by {found}, not by {expected}"
     );
-    // 48 draws of Binomial(120, 1/6): mean 20, variance 16.7; a fixed size has none, and taking all
-    // at other rates another mean.
+    // 48 draws of Binomial(120, 1/6): mean 20, variance 16.7. A fixed batch size has zero variance,
+    // and other sampling rates have a different mean.
     let units: Vec<f64> =
         bench.metrics("run").iter().map(|record| record["units"].as_f64().unwrap()).collect();
     let mean = units.iter().sum::<f64>() / steps;
@@ -198,7 +198,7 @@ fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
     );
 }
 
-/// Broken off at several moments and resumed, a run is what it would have been.
+/// A run that is interrupted at several moments and resumed equals an uninterrupted one.
 #[test]
 fn a_killed_run_goes_on_as_if_nothing_had_happened() {
     let bench = Bench::classifier();
@@ -217,7 +217,7 @@ fn a_killed_run_goes_on_as_if_nothing_had_happened() {
     assert!(interrupted > 0, "at least one run was interrupted");
 }
 
-/// The same without a seed: the run's own secret is kept while it lasts.
+/// The same without a seed: the run's own secret is kept for its duration.
 #[test]
 fn a_private_run_is_resumed_within_its_budget() {
     let bench = Bench::classifier();
@@ -225,7 +225,7 @@ fn a_private_run_is_resumed_within_its_budget() {
     if !bench.kill_after("run", &settings, 6) {
         return;
     }
-    // A secret that is gone, another plan and other data are refused.
+    // A missing secret, a different plan and different data are refused.
     fs::rename(bench.path("run/secret.key"), bench.path("key")).unwrap();
     bench.refused("run", &["--resume"], "secret");
     fs::write(bench.path("run/secret.key"), [7; 32]).unwrap();
@@ -330,7 +330,7 @@ fn language_models_users_schedules_and_open_runs() {
 
 const LORA: &str = "model.tuning={ lora = { rank = 2, targets = [\"query\", \"value\"] } }";
 
-/// Every method meets the same ε, with a schedule that is calibrated together with it.
+/// Every method meets the same ε, with a schedule calibrated together with it.
 #[test]
 fn every_method_keeps_to_the_budget_with_any_schedule() {
     let bench = Bench::classifier();
@@ -362,10 +362,10 @@ fn every_method_keeps_to_the_budget_with_any_schedule() {
         );
         let entries =
             fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap().lines().count() - 1;
-        // A noised map is a release of its own.
+        // A noisy map is a separate release.
         assert_eq!(entries, if out == "rap-ft" { 13 } else { 12 }, "{out}");
-        // Where adaclip sees nothing but noise, as in one of fifty such small runs, its noise is
-        // even and there is nothing to draw.
+        // If adaclip sees only noise, as in one of fifty such small runs, its noise is uniform and
+        // there is nothing to draw.
         assert!(out == "adaclip" || bench.path(out).join("noise.svg").is_file(), "{out}");
         assert_eq!(
             bench.path(out).join("relevance.safetensors").is_file(),
@@ -375,7 +375,7 @@ fn every_method_keeps_to_the_budget_with_any_schedule() {
     }
 }
 
-/// As published a method prints what it claims, and no guarantee.
+/// In paper mode a method prints its claim, and no guarantee.
 #[test]
 fn paper_mode_claims_and_guarantees_nothing() {
     let bench = Bench::classifier();
@@ -390,18 +390,18 @@ fn paper_mode_claims_and_guarantees_nothing() {
         let claimed = summary["claimed"]["epsilon"].as_f64().unwrap();
         assert!(claimed <= 8.0 && claimed > 7.9, "{claimed}");
         let held = summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
-        // ANADP's quietest coordinate costs more than is claimed, Rap-FT's groups less.
+        // ANADP's quietest coordinate costs more than claimed, Rap-FT's groups less.
         assert_eq!(held > claimed, out == "anadp", "{out}: {held} for a claim of {claimed}");
-        let told = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        let printed = Command::new(env!("CARGO_BIN_EXE_undertone"))
             .args(["budget", "ledger", "--delta", "1e-3"])
             .arg(bench.path(out).join("ledger.jsonl"))
             .output()
             .unwrap();
-        assert!(String::from_utf8(told.stdout).unwrap().contains("no guarantee"));
+        assert!(String::from_utf8(printed.stdout).unwrap().contains("no guarantee"));
     }
 }
 
-/// What a method has learned survives a crash.
+/// The learned state of a method survives a crash.
 #[test]
 fn adaptive_methods_are_resumed_as_if_nothing_had_happened() {
     let bench = Bench::classifier();
@@ -483,8 +483,8 @@ fn two_runs_in_one_folder_are_refused() {
     bench.refused("run", &[], "already contains a run");
 }
 
-/// Steps that are taken again must be the same steps: what was refused for want of the ledger goes
-/// on with the same secret once it is back.
+/// Repeated steps must be identical: a run that was refused because its ledger was missing resumes
+/// with the same secret once the ledger is restored.
 #[test]
 fn a_run_keeps_its_secret_while_its_ledger_is_away() {
     let bench = Bench::classifier();
@@ -516,7 +516,7 @@ fn a_run_whose_ledger_is_lost_does_not_go_on() {
     bench.resume_refused("run", "plan.toml says that the run has started");
 }
 
-/// Nor does it start over where everything that it released is lost: the first model is out.
+/// A run does not start over even if everything it released is lost: the first model may be public.
 #[test]
 fn a_run_that_has_begun_does_not_start_over() {
     let bench = Bench::classifier();
@@ -530,7 +530,7 @@ fn a_run_that_has_begun_does_not_start_over() {
         fs::remove_file(bench.path("run").join(file)).unwrap();
     }
     bench.resume_refused("run", "plan.toml says that the run has started");
-    // One that was interrupted before its ledger is started again.
+    // A run interrupted before its ledger was created is started again.
     let plan = fs::read_to_string(bench.path("run/plan.toml")).unwrap();
     let (before, mark) = plan.trim_end().rsplit_once('\n').unwrap();
     assert!(mark.starts_with("# The run has begun"), "{mark}");

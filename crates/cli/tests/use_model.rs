@@ -1,4 +1,4 @@
-//! `eval`, `predict`, `generate` and `merge` as people and scripts call them, on the small models
+//! `eval`, `predict`, `generate` and `merge` as called by people and scripts, on the small models
 //! of the library's tests.
 
 use crate::bench::{Sentences, fixture, note_sentence};
@@ -28,7 +28,7 @@ fn said(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// One sentence and exit code 2.
+/// Checks for a single sentence and exit code 2.
 fn refused(arguments: &[&str], about: &str) {
     let output = undertone(arguments);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -59,7 +59,7 @@ fn a_classifier_is_evaluated() {
     let accuracy = found["accuracy"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&accuracy) && found["loss"].as_f64().unwrap() > 0.0);
     assert!(found["f1"].is_number() && found["confusion"].is_array());
-    // What is said of each class follows from the confusion matrix.
+    // The figures of each class follow from the confusion matrix.
     let classes = found["by_class"].as_array().unwrap();
     let labels: Vec<&str> = classes.iter().map(|class| class["label"].as_str().unwrap()).collect();
     assert_eq!(labels, ["bad", "neutral", "good"]);
@@ -73,7 +73,7 @@ fn a_classifier_is_evaluated() {
     for text in ["accuracy", "AUC", "precision", "recall", "label \\ prediction", "neutral"] {
         assert!(shown.contains(text), "{text} is missing in\n{shown}");
     }
-    // With other instructions, and so other kernels, it says the same.
+    // With other instruction sets, and therefore other kernels, the results are the same.
     let listed: Value = serde_json::from_str(&said(&["device", "--json"])).unwrap();
     for level in listed["processor_levels"].as_array().unwrap() {
         let level = level.as_str().unwrap();
@@ -142,7 +142,7 @@ fn predictions_are_written_in_every_layout() {
     }
 }
 
-/// A label of the data beside the predicted one, and columns of any format.
+/// The data's label beside the predicted one, and columns of any format.
 #[test]
 fn columns_are_carried_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ fn columns_are_carried_over() {
         said(&[&to[..], &keep].concat());
         fs::read_to_string(out).unwrap()
     };
-    // Twice: a file of predictions with kept columns may be made again.
+    // Twice: a file of predictions with kept columns may be overwritten.
     predict(&out("said.jsonl"));
     let rows: Vec<Value> = predict(&out("said.jsonl"))
         .lines()
@@ -186,8 +186,8 @@ fn columns_are_carried_over() {
     again(&["--keep", "id", "--private"], "--private");
 }
 
-/// Continuations that are the references have ROUGE-L 1 and are not too short; others do not. (The
-/// small model writes no four words, so BLEU is 0.)
+/// Completions that equal their references have ROUGE-L 1 and no brevity penalty; others do not.
+/// (The small model generates fewer than four words, so BLEU is 0.)
 #[test]
 fn completions_are_generated_and_compared() {
     let folder = tempfile::tempdir().unwrap();
@@ -352,7 +352,7 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     sentences.assert("use_model");
 }
 
-/// The bytes of a safetensors file with one number of its data replaced.
+/// The contents of a safetensors file with one value replaced.
 fn with_number(file: &Path, number: f32) -> Vec<u8> {
     let mut bytes = fs::read(file).unwrap();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

@@ -1,4 +1,4 @@
-//! `watch` beside a run of another process, in a pipe.
+//! `watch` on a run of another process, in a pipe.
 
 use crate::bench::*;
 use std::collections::BTreeSet;
@@ -37,22 +37,23 @@ fn a_run_is_followed_until_it_is_finished() {
         assert!(start.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(1));
     }
-    let told = said(&watch(&bench, "run").output().unwrap());
+    let printed = said(&watch(&bench, "run").output().unwrap());
     assert!(run.wait().unwrap().success(), "the run was not disturbed");
-    let lines: Vec<&str> = told.lines().collect();
+    let lines: Vec<&str> = printed.lines().collect();
     let last = lines[lines.len() - 2];
-    assert!(last.starts_with("step 360/360, loss ") && last.contains("accuracy "), "{told}");
-    assert!(last.contains(" of 8") && last.ends_with("examples/s"), "{told}");
+    assert!(last.starts_with("step 360/360, loss ") && last.contains("accuracy "), "{printed}");
+    assert!(last.contains(" of 8") && last.ends_with("examples/s"), "{printed}");
     let end = lines[lines.len() - 1];
-    assert!(end.starts_with("finished; (7.9") || end.starts_with("finished; (8.0000"), "{told}");
-    assert!(end.contains("differential privacy for adding or removing one example"), "{told}");
-    // Again, when all is over; and nothing is left behind.
+    assert!(end.starts_with("finished; (7.9") || end.starts_with("finished; (8.0000"), "{printed}");
+    assert!(end.contains("differential privacy for adding or removing one example"), "{printed}");
+    // Again after the run has ended; nothing is left behind.
     let before = files(&bench, "run");
     let again = said(&watch(&bench, "run").output().unwrap());
     assert!(again.lines().count() == 2 && again.contains(end), "{again}");
     assert_eq!(files(&bench, "run"), before);
-    // Where the noise went is in the metrics of the last step of epochs, as soon as it differs
+    // The noise allocation is in the metrics of the last step of each epoch, as soon as it differs
     // between parameters.
+    //
     let metrics = bench.metrics("run");
     let uneven: Vec<_> =
         metrics.iter().filter(|record| record["noise_by_parameter"].is_array()).collect();
@@ -65,11 +66,11 @@ fn a_run_is_followed_until_it_is_finished() {
 fn a_seeded_run_is_never_called_private() {
     let bench = Bench::classifier();
     bench.train("run", &["--seed", "1", "--tui"]);
-    let told = said(&watch(&bench, "run").output().unwrap());
-    assert!(told.contains("(no guarantee: the seed is known)"), "{told}");
+    let printed = said(&watch(&bench, "run").output().unwrap());
+    assert!(printed.contains("(no guarantee: the seed is known)"), "{printed}");
     assert!(
-        told.contains("finished; not private: ") && !told.contains("differential privacy"),
-        "{told}"
+        printed.contains("finished; not private: ") && !printed.contains("differential privacy"),
+        "{printed}"
     );
 }
 

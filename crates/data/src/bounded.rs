@@ -132,7 +132,7 @@ pub(crate) fn within<T: Send + 'static>(
         drop(done.send(found));
     });
     if let Err(e) = started {
-        return Err(Stopped::Broken(format!("there is no thread for it: {e}")));
+        return Err(Stopped::Broken(format!("its thread cannot be started: {e}")));
     }
     match outcome.recv_timeout(longest) {
         Ok(found) => found,

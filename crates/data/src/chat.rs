@@ -170,8 +170,8 @@ impl Template {
         environment.set_unknown_method_callback(method);
         environment.add_function(
             "raise_exception",
-            |told: String| -> std::result::Result<Jinja, minijinja::Error> {
-                Err(minijinja::Error::new(ErrorKind::InvalidOperation, told))
+            |message: String| -> std::result::Result<Jinja, minijinja::Error> {
+                Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
             },
         );
         // Blocks that mark the assistant's turns, which only transformers supports.
@@ -184,7 +184,7 @@ impl Template {
                 .into_owned(),
             Err(_) => source,
         };
-        environment.add_template_owned(NAME, source).map_err(|e| told(&e))?;
+        environment.add_template_owned(NAME, source).map_err(|e| message_of(&e))?;
         Ok(Self { environment, tokens })
     }
 
@@ -252,7 +252,7 @@ impl Template {
                 wrong("the chat template produces far more text than the conversation has")
             }
             // Omits anything that the error quotes from the template or the conversation.
-            Err(e) => wrong(&format!("the chat template rejects it: {}", told(&e))),
+            Err(e) => wrong(&format!("the chat template rejects it: {}", message_of(&e))),
         }
     }
 }
@@ -300,7 +300,7 @@ fn stated(config: &Path) -> Result<String> {
 }
 
 /// The message of an error.
-fn told(error: &minijinja::Error) -> String {
+fn message_of(error: &minijinja::Error) -> String {
     one_line(&error.detail().map_or_else(|| error.kind().to_string(), str::to_owned))
 }
 

@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_choice_never_changes() {
-        // Fixed by the key: audits of finished runs depend on it.
+        // The key fixes this result: audits of finished runs depend on it.
         let taken: Vec<u32> =
             (0..40).filter(|i| HoldOut(0.2).takes([i.to_string().as_str()])).collect();
         assert_eq!(taken, [1, 8, 10, 17, 22, 24, 25, 30, 32]);

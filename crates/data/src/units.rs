@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(units.count(), 2);
     }
 
-    /// The statement in `hold_out.rs`: adding a unit leaves every other unit where it is.
+    /// The statement in `hold_out.rs`: adding a unit leaves every other unit on its side.
     #[test]
     fn who_is_held_out_does_not_depend_on_others() {
         let held_out = |authors: &[String]| -> Vec<String> {

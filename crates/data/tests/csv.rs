@@ -1,4 +1,4 @@
-//! Our CSV reader against the `csv` crate, on well-formed files.
+//! Our CSV reader compared with the `csv` crate, on well-formed files.
 
 use proptest::prelude::*;
 use undertone_data::{Format, read};
@@ -40,7 +40,7 @@ proptest! {
         prop_assert_eq!(&values, &theirs);
         prop_assert_eq!(&values, &records);
 
-        // A record begins after the line breaks of all that is before it.
+        // A record begins after the line breaks of everything before it.
         let mut line = 2;
         for row in &ours {
             prop_assert_eq!(row.line, line);

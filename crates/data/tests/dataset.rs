@@ -210,7 +210,7 @@ fn settings_that_allow_nothing_are_refused() {
     assert!(matches!(given.load(&file, &language(), &options), Err(Error::Invalid { .. })));
 }
 
-/// The whole way: file, dataset, sampler, micro-batches, packed tokens.
+/// End to end: file, dataset, sampler, micro-batches, packed tokens.
 #[test]
 fn a_step_holds_all_examples_of_the_drawn_authors() {
     let given = given(fixture::bert());

@@ -1,5 +1,5 @@
-//! Files as people have them: every format, every line ending, and every mistake with its file and
-//! line.
+//! Real-world files: every format and line ending, and an error with file and line for every
+//! mistake.
 
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// A folder with one file in it.
+/// A temporary folder with one file.
 struct Given {
     _folder: TempDir,
     file: PathBuf,
@@ -135,7 +135,7 @@ fn the_formats_agree() {
         given("a.tsv.gz", gzipped(&tsv)),
         given("a.csv.gz", gzipped(with(","))),
         given("semicolons.csv.gz", gzipped(with(";"))),
-        // Two gzip members are one file, as `cat a.gz b.gz` makes it.
+        // Two gzip members form one file, as `cat a.gz b.gz` produces.
         given("a.jsonl.gz", [gzipped(first), gzipped(rest)].concat()),
         given("array.json.gz", gzipped(&array)),
     ];
@@ -169,7 +169,7 @@ fn a_text_file_may_be_compressed() {
     assert_eq!(all(&given.file, &["text"]).unwrap(), [row(1, &["one"]), row(3, &["two"])]);
 }
 
-/// The first bytes decide, so a file keeps its rows whatever it is called.
+/// The first bytes decide whether a file is compressed, whatever its name.
 #[test]
 fn a_name_does_not_compress() {
     let plain = given("a.tsv.gz", "text\nx\n");
@@ -192,7 +192,7 @@ fn a_comma_in_the_header_decides_for_commas() {
     }
 }
 
-/// Quotes join fields and lines only where the format says so: GLUE's files have stray ones.
+/// Quotes join fields and lines only if the format says so: GLUE's files contain stray ones.
 #[test]
 fn tsv_is_quoted_only_if_stated() {
     let contents = "text\tlabel\n\"a\tb\"\t\"x\"\"y\"\n\"two\nlines\"\tz\n";
@@ -211,7 +211,7 @@ fn a_damaged_or_endless_gzip_file_is_refused() {
     for (bytes, about) in [
         (whole[..whole.len() / 2].to_vec(), "compressed data are damaged"),
         ([&whole[..12], &[0xff; 40]].concat(), "compressed data are damaged"),
-        // A hundred lines of a mebibyte.
+        // A hundred lines of one mebibyte each.
         (gzipped(("a".repeat(1 << 20) + "\n").repeat(100)), "more than 200 times its size"),
         // Millions of short rows in a file of 16 kB.
         (gzipped("a\n".repeat(8 << 20)), "more than 200 times its size"),
@@ -234,7 +234,7 @@ fn a_bad_element_of_an_array_says_where() {
     for bad in [format!("[{good}"), format!("[{good},]"), format!("[{good}] x")] {
         assert!(matches!(error("a.json", &bad), Error::BadArray { .. }), "{bad}");
     }
-    // What is wrong with the array itself is not skipped: no row can be trusted after it.
+    // An error in the array itself is not skipped: no row after it can be trusted.
     let given = given("a.json", format!("[{good}, 3, {good},, {good}]"));
     let skip = undertone_settings::OnBadRow::Skip;
     let mut rows = read::rows_or_skip(&given.file, Format::Jsonl, &["text"], skip).unwrap();
@@ -242,7 +242,7 @@ fn a_bad_element_of_an_array_says_where() {
     assert_eq!(rows.skipped(), 1);
 }
 
-/// The error of reading `text` and `label`, which must say the file.
+/// The error from reading `text` and `label`, which must name the file.
 fn error(name: &str, contents: impl AsRef<[u8]>) -> Error {
     let given = given(name, contents);
     let error = all(&given.file, &["text", "label"]).unwrap_err();
@@ -370,7 +370,7 @@ fn a_nested_parquet_column_is_refused() {
     );
 }
 
-/// A page is decompressed as a whole: what it would take is known before.
+/// A page is decompressed as a whole, so its size is checked beforehand.
 #[test]
 fn a_parquet_page_beyond_the_limit_is_refused() {
     let text = "a".repeat((64 << 20) + 1);

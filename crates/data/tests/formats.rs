@@ -1,4 +1,4 @@
-//! Data as they come: several files, compressed files, dataset folders, conversations, templates,
+//! Input formats: several files, compressed files, dataset folders, conversations, templates,
 //! packed texts.
 
 use crate::fixture;
@@ -13,7 +13,7 @@ struct Given {
     folder: TempDir,
 }
 
-/// A tokenizer with a chat template, as a model folder has them.
+/// A tokenizer with a chat template, as in a model folder.
 const CHAT: &str = "{% for m in messages %}{{ '<1> ' if m.role == 'user' else '<2> ' }}\
      {{ m.content }}{% if m.role == 'assistant' %}{{ ' ' + eos_token }}{% endif %}{{ ' ' }}\
      {% endfor %}{% if add_generation_prompt %}{{ '<2> ' }}{% endif %}";
@@ -76,16 +76,16 @@ fn several_files_are_read_as_one() {
     let data = given.load(&pattern, &language(), 6).unwrap();
     assert_eq!(tokens(&data), [[5, 0], [6, 0], [7, 0]]);
     assert_eq!(data.units, 3);
-    // An author of two files is one unit.
+    // An author who occurs in two files is one unit.
     let unit = PrivacyUnit::Author { column: "by".into(), at_most: 8 };
     let options = Options { unit, ..Options::default() };
     let of_authors = given.load_with(&pattern, &language(), 6, &options).unwrap();
     assert_eq!(of_authors.examples.iter().map(|e| e.unit).collect::<Vec<_>>(), [0, 1, 0]);
-    // No two rows have one line.
+    // No two rows share a line number.
     let tokenizer = Tokenizer::load(given.folder.path()).unwrap();
     let lines = examples_by_line(&pattern, &language(), &tokenizer, &Options::default()).unwrap();
     assert_eq!(lines.into_iter().collect::<Vec<_>>(), [(2, 1), (3, 1), (5, 1)]);
-    // A mistake names its file; a file without rows is one.
+    // An error names its file; a file without rows is an error, too.
     given.file("rows/c.tsv", b"other\nd\n");
     let error = given.load(&pattern, &language(), 6).unwrap_err().to_string();
     assert!(error.contains("c.tsv has no column \"text\""), "{error}");
@@ -104,7 +104,7 @@ fn zstandard_is_read_and_bombs_are_not() {
     let file = given.file("rows.jsonl.zst", &compressed);
     let data = given.load(&file, &language(), 6).unwrap();
     assert_eq!(tokens(&data), [vec![5, 6, 0], vec![7, 0]]);
-    // Two frames are one file, and the name does not decide.
+    // Two frames form one file, and the first bytes decide, not the name.
     let both = [compressed.clone(), compressed.clone()].concat();
     let data = given.load(&given.file("rows.jsonl", &both), &language(), 6).unwrap();
     assert_eq!(data.examples.len(), 4);
@@ -141,14 +141,15 @@ fn the_assistants_turns_are_predicted_and_nothing_else() {
     let example = &data.examples[0];
     assert_eq!(example.tokens, [1, 5, 6, 2, 7, 0, 1, 8, 2, 9, 10, 0]);
     assert_eq!(example.target, Target::Spans(vec![4..6, 9..12]));
-    // Too long, it loses its end; or its beginning, if there were nothing to predict otherwise.
+    // A conversation that is too long loses its end, or its beginning if nothing else could be
+    // predicted.
     let cut = given.load(&file, &chat(), 10).unwrap();
     assert_eq!(cut.examples[0].target, Target::Spans(vec![4..6, 9..10]));
     let short = given.load(&file, &chat(), 4).unwrap();
     assert_eq!(short.examples[0].tokens, [5, 6, 2, 7]);
     let last = std::iter::once(3..4).collect();
     assert_eq!(short.examples[0].target, Target::Spans(last));
-    // As a text in a column, and as a list of groups in Parquet.
+    // As text in a column, and as a list of groups in Parquet.
     let cell = given
         .file("chat.csv", format!("messages\n\"{}\"\n", turns.replace('"', "\"\"")).as_bytes());
     assert_eq!(given.load(&cell, &chat(), 20).unwrap().examples, data.examples);

@@ -1,4 +1,4 @@
-//! Files with bytes changed at random: rows or a typed error, never a panic, never a hang.
+//! Files with randomly changed bytes produce rows or a typed error, never a panic or a hang.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -9,7 +9,7 @@ use undertone_data::{LongTexts, Tokenizer, read};
 use crate::fixture;
 use crate::parquet_files;
 
-/// One change to a file, of those that break readers most often.
+/// One change to a file, of the kinds that most often break readers.
 #[derive(Clone, Debug)]
 enum Change {
     Set(usize, u8),
@@ -45,11 +45,11 @@ fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     bytes
 }
 
-/// Hands 1000 changed files to `reading`, which must not panic.
+/// Passes 1000 mutated files to `reading`, which must not panic.
 fn mutate(name: &str, bytes: &[u8], reading: impl Fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
-    // A fixed sequence, so that what passes here passes everywhere.
+    // A fixed sequence, so the test is deterministic.
     let config = Config { cases: 1000, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
         config,

@@ -1,12 +1,12 @@
-//! The Poisson sampler includes each unit with the sampling rate, and all of them independently.
+//! The Poisson sampler includes each unit with the sampling rate, independently of the others.
 
 use undertone_data::PoissonSampler;
 
 const UNITS: usize = 60;
 const STEPS: u64 = 20_000;
 
-/// How often each unit and each pair of units was drawn, how often a unit of an odd step was in the
-/// even step before it too, and how many batches there were of each size.
+/// Counts how often each unit and each pair of units was drawn, how often a unit of an odd step was
+/// also in the preceding even step, and how many batches of each size occurred.
 fn counts(rate: f64, key: u8) -> (Vec<u64>, Vec<Vec<u64>>, u64, Vec<u64>) {
     let sampler = PoissonSampler::new(UNITS, rate, [key; 32]).unwrap();
     let (mut one, mut two) = (vec![0; UNITS], vec![vec![0; UNITS]; UNITS]);
@@ -31,16 +31,16 @@ fn counts(rate: f64, key: u8) -> (Vec<u64>, Vec<Vec<u64>>, u64, Vec<u64>) {
     (one, two, again, sizes)
 }
 
-/// Whether a count of `trials` independent events of probability `p` is within 6 σ + 12 of what is
-/// expected.
+/// Whether a count of `trials` independent events of probability `p` is within 6 σ + 12 of its
+/// expectation.
 ///
-/// By Bernstein's inequality the odds against it are at most 2 exp(−t² / (2σ² + 2t/3)) with t = 6 σ
-/// + 12, and the exponent is 18 (σ + 2)² / ((σ + 1)² + 3) ≥ 18 for every σ.
+/// By Bernstein's inequality, the probability of a larger deviation is at most 2 exp(−t² / (2σ² +
+/// 2t/3)) with t = 6 σ + 12, and the exponent is 18 (σ + 2)² / ((σ + 1)² + 3) ≥ 18 for every σ.
 fn plausible(count: u64, trials: f64, p: f64) -> bool {
     (count as f64 - trials * p).abs() <= 6.0 * (trials * p * (1.0 - p)).sqrt() + 12.0
 }
 
-/// The keys are fixed, so this fails always or never. Over keys chosen at random, a right sampler
+/// The keys are fixed, so the test is deterministic. Over randomly chosen keys, a correct sampler
 /// would fail with probability below 3 × (60 + 1770 + 1 + 61) counts × 2 exp(−18) < 2·10⁻⁴.
 #[test]
 fn inclusions_are_of_the_stated_rate_and_independent() {
@@ -60,12 +60,14 @@ fn inclusions_are_of_the_stated_rate_and_independent() {
                 );
             }
         }
-        // Steps are independent too: a unit follows itself as often as chance has it.
+        // Steps are independent as well: a unit occurs in consecutive steps as often as expected by
+        // chance.
         assert!(
             plausible(again, steps / 2.0 * UNITS as f64, rate * rate),
             "rate {rate}: {again} repeats"
         );
-        // And the size of a batch is binomial.
+        // The batch size is binomial.
+        //
         let mut chance = (1.0 - rate).powi(UNITS as i32);
         for (size, &count) in sizes.iter().enumerate() {
             assert!(plausible(count, steps, chance), "rate {rate}: {count} batches of {size}");

@@ -1,1 +1,1 @@
-//! No code: see Cargo.toml.
+//! Contains no code: see Cargo.toml.

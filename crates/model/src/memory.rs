@@ -1,4 +1,4 @@
-//! Memory that training takes on a device.
+//! Memory required for training on a device.
 
 use super::layer::block::Block;
 use super::parameters::ParameterId;
@@ -23,27 +23,27 @@ pub enum Frozen {
     Nf4,
 }
 
-/// The gradient of a matrix is small if it is smaller than the factors of this number of tokens,
+/// A matrix's gradient counts as small if it is smaller than the factors of this number of tokens,
 /// which is typical of short texts.
 const SMALLER_THAN_TOKENS: usize = 64;
 
-/// Whether private training keeps the gradient of each unit for a matrix of this shape, instead of
-/// its factors: that of LoRA, adapters and heads, but not of the base model's layers.
+/// Whether private training keeps each unit's gradient of a matrix with this shape, instead of its
+/// factors. True for LoRA, adapters and heads, but not for the base model's layers.
 ///
-/// The choice depends on the shape alone and not on the batch: a clipping factor from a ghost norm,
-/// whose bound includes rounding, differs from that of the kept gradient, so that the presence of one
-/// unit must not decide how the gradients of the others are held.
+/// The choice depends only on the shape, never on the batch. A clipping factor from a ghost norm,
+/// whose bound includes rounding, differs from that of the kept gradient, so one unit's presence
+/// must not determine how the gradients of the others are stored.
 pub fn keeps_gradient([rows, columns]: [usize; 2]) -> bool {
     rows * columns <= SMALLER_THAN_TOKENS * (rows + columns)
 }
 
-/// The same for an embedding table, whose factors have one index per token in place of an input.
+/// The same for an embedding table, whose factors have one index per token instead of an input.
 pub fn keeps_gradient_of_table([rows, _]: [usize; 2]) -> bool {
     rows <= SMALLER_THAN_TOKENS
 }
 
 impl Model {
-    /// Most values of kept gradients per unit in private training.
+    /// Maximum number of values of kept gradients per unit in private training.
     pub fn kept_per_unit(&self) -> usize {
         let trainable = self.parameters.iter().filter(|(_, parameter)| parameter.trainable);
         let small = trainable.filter(|(_, parameter)| keeps_gradient(parameter.value.shape()));
@@ -61,7 +61,8 @@ impl Model {
             weights += match frozen {
                 _ if !leaves || parameter.shape.len() < 2 => 4 * numbers,
                 Frozen::F32 => 4 * numbers,
-                // Four bits per number, one byte per 64 numbers, and eight bytes per 256 of those.
+                // Four bits per value, one byte per block of 64 values, and eight bytes per group
+                // of 256 blocks.
                 Frozen::Nf4 if linear.contains(&id) => {
                     numbers.div_ceil(2) + numbers.div_ceil(64) + 8 * numbers.div_ceil(64 * 256)
                 }

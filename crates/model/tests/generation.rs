@@ -1,5 +1,5 @@
-//! Continuing texts: the cache changes nothing, seeds are kept, beams find what greedy search
-//! misses.
+//! Text generation: the cache does not change results, seeds are reproducible, and beams find what
+//! greedy search misses.
 
 use crate::common::{devices, difference, fixture};
 use undertone_data::{Batch, Example};
@@ -27,7 +27,7 @@ fn decoder(name: &str) -> Model {
     load(&fixture(name), &LoadOptions::default()).unwrap()
 }
 
-/// Logits after the last token, without a cache.
+/// Logits after the last token, computed without a cache.
 fn plain_logits(model: &Model, tokens: &[u32]) -> Vec<f32> {
     let example = Example { tokens: tokens.to_vec(), ..Example::default() };
     let last = [tokens.len() as u32 - 1];
@@ -58,7 +58,7 @@ fn the_cache_changes_nothing() {
                 texts.iter_mut().for_each(|text| text.push(new));
                 logits = session.extend(&[vec![new], vec![new]]).unwrap();
             }
-            // The sequences change places, and one of them is doubled.
+            // The sequences swap places, and one of them is duplicated.
             session.select(&[1, 0, 1]);
             let logits = session.extend(&[vec![1, 2], vec![2], vec![3]]).unwrap();
             let second: Vec<u32> = texts[1].iter().chain(&[1, 2]).copied().collect();
@@ -93,8 +93,8 @@ fn greedy_texts_follow_the_likeliest_token() {
     }
 }
 
-/// 64 tokens after a prompt, as transformers generates them: through windows that are shorter, and
-/// on every device.
+/// 64 tokens after a prompt, as transformers generates them: with shorter attention windows, and on
+/// every device.
 #[test]
 fn greedy_texts_equal_those_of_transformers() {
     let text = std::fs::read_to_string(fixture("greedy.json")).unwrap();
@@ -111,7 +111,8 @@ fn greedy_texts_equal_those_of_transformers() {
             if tokens.len() == 64 {
                 compared.push(Architecture::of(&model.config).unwrap());
             }
-            // What rotates has no table of positions, and transformers goes beyond the stated one.
+            // Rotary models have no table of positions, and transformers exceeds the stated
+            // maximum.
             model.network.max_positions = prompt.len() + tokens.len();
             model.to_device(&device).unwrap();
             let settings =
@@ -186,14 +187,14 @@ fn beams_find_texts_at_least_as_likely_as_greedy_search() {
     }
 }
 
-/// The searches of all prompts share a batch, and end at different times.
+/// The searches of all prompts share a batch and end at different times.
 #[test]
 fn beams_of_many_prompts_equal_those_of_one() {
     let model = decoder("llama-untied");
     let single = Settings { max_new_tokens: 9, beams: 3, batch: 1, ..Settings::default() };
     let greedy = Settings { temperature: 0.0, beams: 1, ..single.clone() };
     let ends = generate(&model, &prompts(), &greedy, |_| {}).unwrap();
-    // An end token that one text has early.
+    // An end token that occurs early in one text.
     for end_tokens in [Vec::new(), vec![ends[0][1]]] {
         let single = Settings { end_tokens, ..single.clone() };
         let one_by_one = generate(&model, &prompts(), &single, |_| {}).unwrap();
@@ -206,7 +207,7 @@ fn beams_of_many_prompts_equal_those_of_one() {
     }
 }
 
-/// Prompts take the places of finished texts, whose lengths differ.
+/// New prompts take the places of finished texts, which have different lengths.
 #[test]
 fn texts_that_begin_later_are_the_same() {
     let model = decoder("llama-causal-lm");

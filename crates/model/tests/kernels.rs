@@ -1,5 +1,5 @@
-//! Every kernel against its definition in double precision over random shapes, on all devices, and
-//! whole models against finite differences.
+//! Compares every kernel with its definition in double precision over random shapes on all devices,
+//! and the gradients of whole models with finite differences.
 
 use crate::common::{batch, devices, difference, fixture, on_each_device};
 use crate::reference::{Wide, activation, attention, loss, norm, rows};
@@ -12,7 +12,7 @@ use undertone_tensor::{
     Relative, Scores, product,
 };
 
-/// Numbers that look random and are the same in every run.
+/// Deterministic numbers that look random.
 fn numbers(rows: usize, columns: usize, seed: u64) -> Matrix {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -28,7 +28,7 @@ fn same(what: &str, ours: &Matrix, reference: &Wide) {
     close(what, ours, reference, reference.largest().max(1e-4));
 }
 
-/// Equal to 2e-5 of a size.
+/// Checks equality to within 2e-5 of `size`.
 fn close(what: &str, ours: &Matrix, reference: &Wide, size: f64) {
     assert_eq!((ours.rows(), ours.columns()), (reference.rows, reference.columns), "{what}");
     let apart = Wide::of(ours).values.into_iter().zip(&reference.values).map(|(a, b)| {
@@ -64,7 +64,7 @@ proptest! {
         let (output, hat, inverse) =
             norm::forward(kind, wx, residual.then_some(wr), ww, wb, f64::from(1e-3_f32));
         let back = norm::backward(kind, &hat, &inverse, ww, wdy);
-        // The terms of the gradient, which cancel: all of them with one column.
+        // The terms of the gradient cancel; with a single column, all of them do.
         let terms = Wide::from_fn(size.0, size.1, |i, j| inverse[i] * ww[(0, j)] * wdy[(i, j)]);
         let size = terms.largest();
         on_each_device(|device| {
@@ -134,7 +134,7 @@ proptest! {
         let tokens = starts[starts.len() - 1];
         let dropout = dropped.then_some(Dropout { rate: 0.3, seed });
         let heads = key_heads * group;
-        // Windows of one token to more than all, and caps that bend most scores.
+        // Windows from one token to longer than the sequence, and caps that affect most scores.
         let scores = match scored {
             false => Scores::default(),
             true => Scores {
@@ -176,7 +176,7 @@ proptest! {
         }
         let tokens = starts[starts.len() - 1];
         let longest = lengths.iter().copied().max().unwrap() as u32;
-        // Distances of either sign, most of which share a bucket with others.
+        // Distances of either sign, most of which share a bucket.
         let buckets: Vec<u32> = (0..2 * longest - 1).map(|d| (d * d / 3) % count).collect();
         let dropout = dropped.then_some(Dropout { rate: 0.3, seed });
         let scores = Scores { window: (seed % 3 == 0).then_some(30), ..Scores::default() };
@@ -215,7 +215,7 @@ proptest! {
             let found =
                 tensor::attend_relative_backward(qkv, &relative, &out, &sums, dy, &shape).unwrap();
             same("attention backward", &found.qkv, &back.qkv);
-            // Slopes of a row add up to 0: what is left of them is measured against one of them.
+            // The slopes of a row sum to 0; the remainder is compared with the size of one slope.
             let slope = 1.5 * width as f64;
             close("terms of queries", &found.of_queries, &back.of_queries, slope);
             assert_eq!(found.of_keys.is_some(), with_keys);
@@ -266,7 +266,7 @@ proptest! {
             same("add", &tensor::add(&x, &y).unwrap(), &rows::add(&wx, &wy));
             let mixed = tensor::lerp(y.clone(), &x, 0.25).unwrap();
             same("lerp", &mixed, &rows::lerp(&wy, &wx, 0.25));
-            // In rows of another length, and as a block between other columns.
+            // Reshaped to rows of a different length, and as a block between other columns.
             let flat = x.reshape_to_columns(1).unwrap();
             assert_eq!(flat.shape(), [count * columns, 1]);
             same("flat again", &flat.reshape_to_columns(columns).unwrap(), &wx);
@@ -318,7 +318,7 @@ proptest! {
         let (a, b) = (Wide::of(&left), Wide::of(&right));
         CpuLevel::each(|level| {
         let found = product(0.5, operands.0, operands.1).unwrap().to_vec().unwrap();
-        // Without fused multiply-add the terms are rounded too.
+        // Without fused multiply-add, products are rounded as well.
         let fused = level > CpuLevel::Portable;
         let allowed = if fused { 4e-7 } else { 8e-7 };
         let corners =
@@ -341,12 +341,12 @@ proptest! {
     }
 }
 
-/// Operands that do not go together are errors that name them, and nothing panics.
+/// Incompatible operands are errors that name the operands; nothing panics.
 #[test]
 fn what_does_not_go_together_is_an_error_with_its_operands() {
     let (x, y) = (numbers(3, 4, 1), numbers(5, 4, 2));
-    let told = |error: Error| error.to_string();
-    let sum = told(tensor::add(&x, &y).unwrap_err());
+    let message = |error: Error| error.to_string();
+    let sum = message(tensor::add(&x, &y).unwrap_err());
     assert!(sum.contains("[3, 4]") && sum.contains("[5, 4]"), "{sum}");
     let inner = product(1.0, x.plain(), y.plain()).unwrap_err();
     assert!(matches!(inner, Error::Shapes { left: [3, 4], right: [5, 4], .. }), "{inner}");
@@ -374,7 +374,7 @@ fn what_does_not_go_together_is_an_error_with_its_operands() {
     let other = devices().into_iter().filter(|device| device.name() != x.device().name());
     for device in other {
         let there = x.to_device(&device).unwrap();
-        let mixed = told(tensor::add(&x, &there).unwrap_err());
+        let mixed = message(tensor::add(&x, &there).unwrap_err());
         assert!(mixed.contains("cpu") && mixed.contains(device.name()), "{mixed}");
         let mixed = product(1.0, x.transposed(), there.plain()).unwrap_err();
         assert!(matches!(mixed, Error::MixedDevices { .. }), "{mixed}");
@@ -383,8 +383,8 @@ fn what_does_not_go_together_is_an_error_with_its_operands() {
     }
 }
 
-/// AMX tiles must not lose what f32 keeps: numbers of very different size in one product, and
-/// special values.
+/// AMX tiles must preserve what f32 preserves: values of very different magnitude in one product,
+/// and special values.
 #[test]
 fn products_keep_large_and_small_numbers_apart() {
     let (m, k, n) = (64, 256, 64);
@@ -468,8 +468,8 @@ fn total_loss(model: &Model, batch: &Batch, seed: Option<u64>) -> f64 {
     losses.by_example().unwrap().iter().map(|loss| f64::from(*loss)).sum()
 }
 
-/// Moves every parameter along its gradient a little, forward and back: the loss must change by the
-/// gradient's square.
+/// Moves every parameter a little along its gradient, forward and back: the loss must change by the
+/// squared norm of the gradient.
 fn directional_derivative(model: &Model, batch: &Batch, seed: Option<u64>) -> (f64, f64) {
     let mut gradients = Gradients::new(&model.parameters);
     model.train(batch, Weighting::SumOfUnits, seed, &mut gradients).unwrap();

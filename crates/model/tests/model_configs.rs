@@ -1,5 +1,5 @@
-//! config.json: what changes the computation is built or refused with one sentence, and never
-//! ignored.
+//! config.json: a key that changes the computation is either implemented or refused in one
+//! sentence, never ignored.
 
 use crate::common::{batch, fixture};
 use serde_json::{Value, json};
@@ -45,8 +45,8 @@ fn a_key_that_may_change_the_computation_is_refused() {
     for name in ["bert-classification", "distilbert-masked-lm", "gpt2-causal-lm", "llama-untied"] {
         let said = refusal(name, &[("logit_scale", json!(0.5))]);
         assert!(said.contains("\"logit_scale\"") && said.contains("unknown"), "{said}");
-        // One that says nothing, one of another architecture without a value, and ones that are
-        // known to change nothing.
+        // A key without a value, a key of another architecture without a value, and keys known to
+        // have no effect.
         let harmless = [
             ("logit_scale", Value::Null),
             ("_of_somebody", json!(1)),
@@ -82,7 +82,7 @@ fn a_configuration_of_fewer_layers_than_the_weights_is_refused() {
         let said = refusal(name, &[(key, json!(1))]);
         assert!(said.contains("1 layers") && said.contains(tensor), "{said}");
     }
-    // Tensors inside of the layers, too: biases that the configuration does not ask for.
+    // Tensors inside the layers as well: biases that the configuration does not mention.
     let as_mistral = [
         ("model_type", json!("mistral")),
         ("architectures", json!(["MistralForCausalLM"])),
@@ -96,7 +96,7 @@ fn a_configuration_of_fewer_layers_than_the_weights_is_refused() {
 
 #[test]
 fn rotary_embeddings_are_built_or_refused_by_name() {
-    for (scaling, told) in [
+    for (scaling, about) in [
         (json!({"rope_type": "dynamic", "factor": 2.0}), "\"dynamic\""),
         (json!({"rope_type": "linear"}), "factor"),
         (json!({"rope_type": "yarn", "factor": "x"}), "factor"),
@@ -105,7 +105,7 @@ fn rotary_embeddings_are_built_or_refused_by_name() {
         (json!({"rope_type": "default", "partial_rotary_factor": 0.5}), "partial_rotary_factor"),
     ] {
         let said = refusal("llama-untied", &[("rope_parameters", scaling)]);
-        assert!(said.contains(told), "{said}");
+        assert!(said.contains(about), "{said}");
     }
     let said = refusal("llama-untied", &[("partial_rotary_factor", json!(0.25))]);
     assert!(said.contains("partial_rotary_factor"), "{said}");
@@ -124,7 +124,7 @@ fn what_layers_say_about_themselves_must_fit() {
     assert!(refusal("phi3-causal-lm", &[("attention_bias", json!(true))]).contains("biases"));
     let said = refusal("gemma2-causal-lm", &[("attn_logit_softcapping", json!(-1.0))]);
     assert!(said.contains("attn_logit_softcapping"), "{said}");
-    // Each of these changes what is computed.
+    // Each of these changes the computation.
     let name = "gemma3-causal-lm";
     let logits = |keys: &[(&str, Value)]| {
         let model = changed(name, keys).unwrap();
@@ -171,7 +171,7 @@ fn deberta_that_computes_otherwise_than_version_3_is_refused() {
     assert!(refusal("deberta-masked-lm", &untied).contains("tie_word_embeddings"));
 }
 
-/// Numbers that are not finite would spread to every result.
+/// Non-finite weights would spread to every result.
 #[test]
 fn weights_that_are_not_finite_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Every architecture against transformers, tensor by tensor: hidden states, logits, loss and the
-//! gradient of every parameter, on every device. The fixtures are made by
-//! `fixtures/models/make_models.py`.
+//! Compares every architecture with transformers, tensor by tensor: hidden states, logits, loss and
+//! the gradient of every parameter, on every device. `fixtures/models/make_models.py` creates the
+//! fixtures.
 
 use crate::common::{Expected, assert_close, batch, devices, difference, fixture};
 use undertone_model::folder::{LoadOptions, load};
@@ -59,7 +59,7 @@ fn check(name: &str, device: &Device) {
     let expected = Expected::of(name);
     let batch = batch(name, &model);
     let hidden = model.hidden_states(&batch).unwrap();
-    // transformers shows the last state after the last normalization where there is one.
+    // If there is a final normalization, transformers returns the last state after it.
     let shown: Vec<usize> = (0..model.network.blocks.len()).chain([hidden.len() - 1]).collect();
     for (k, state) in shown.into_iter().enumerate() {
         assert_close(

@@ -1,5 +1,5 @@
-//! Damaged model folders: a clear error or a sound load each, never a panic, never memory that the
-//! file does not justify.
+//! Damaged model folders: each either loads correctly or gives a clear error. Nothing panics, and
+//! memory stays proportional to the file.
 
 use crate::common::fixture;
 use std::fs;
@@ -8,7 +8,7 @@ use undertone_data::{Batch, Example, Tokenizer};
 use undertone_model::folder::{LoadOptions, load};
 use undertone_model::tuning::load_adapter;
 
-/// A small generator of our own, so that every run damages alike.
+/// A small deterministic generator, so that every run applies the same damage.
 struct Chance(u64);
 
 impl Chance {
@@ -19,7 +19,8 @@ impl Chance {
         (self.0 >> 16) as usize % n.max(1)
     }
 
-    /// One to four changes: a byte, a cut, a doubled or removed piece, a digit made large.
+    /// Applies one to four changes: a changed byte, a truncation, a duplicated or removed piece, an
+    /// enlarged number.
     fn damage(&mut self, original: &[u8], within: usize) -> Vec<u8> {
         let mut bytes = original.to_vec();
         for _ in 0..=self.below(4) {
@@ -41,7 +42,7 @@ impl Chance {
                 }
                 4 => bytes[at] ^= 1 << self.below(8),
                 _ => {
-                    // A number somewhere becomes huge or negative.
+                    // Makes a number huge or negative.
                     if let Some(digit) = bytes[at..].iter().position(u8::is_ascii_digit) {
                         let huge: &[u8] =
                             [&b"99999999999999999999"[..], b"-1", b"4294967296", b"1e300", b"0"]
@@ -63,7 +64,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A model that loads must also run, whatever was changed in it.
+/// A model that loads must also run, whatever was changed.
 fn try_folder(folder: &Path) -> bool {
     match load(folder, &LoadOptions::default()) {
         Ok(model) => {
@@ -99,7 +100,7 @@ fn damaged(name: &str, file: &str, times: usize, within: usize, seed: u64) -> (u
 #[test]
 fn damaged_weights() {
     for (name, seed) in [("bert-classification", 1), ("gpt2-causal-lm", 2), ("llama-untied", 3)] {
-        // The header, where all sizes are.
+        // The header, which contains all sizes.
         let (_, refused) = damaged(name, "model.safetensors", 350, 2_000, seed);
         assert!(refused > 175, "{name}: damage to the header is noticed");
         damaged(name, "model.safetensors", 50, usize::MAX, seed + 10);

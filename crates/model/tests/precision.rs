@@ -1,6 +1,6 @@
-//! Activations in bf16 and products in TF32 on a GPU, with `UNDERTONE_TEST_DEVICE=cuda`: every
-//! kernel against its definition in double precision, and the bounds of per-example norms against
-//! what is really added to the sum of gradients.
+//! Activations in bf16 and products in TF32 on a GPU, with `UNDERTONE_TEST_DEVICE=cuda`. Compares
+//! every kernel with its definition in double precision, and the bounds on per-example norms with
+//! what is actually added to the sum of gradients.
 
 use crate::common::devices;
 use crate::reference::{Wide, activation, attention, loss, norm, rows};
@@ -12,7 +12,7 @@ use undertone_tensor::{
     NormKind, Output, Scores, product,
 };
 
-/// Numbers that look random and are the same in every run.
+/// Deterministic numbers that look random.
 fn numbers(rows: usize, columns: usize, seed: u64) -> Matrix {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -24,7 +24,7 @@ fn numbers(rows: usize, columns: usize, seed: u64) -> Matrix {
     Matrix::from_vec(rows, columns, (0..rows * columns).map(|_| 1.5 * next()).collect())
 }
 
-/// The GPU in every precision that rounds, if one is tested.
+/// The GPU in every precision that rounds, if a GPU is tested.
 fn rounding_devices() -> Vec<Device> {
     let gpus = devices().into_iter().filter(|device| device.name() == "cuda");
     let each = |gpu: Device| {
@@ -33,13 +33,14 @@ fn rounding_devices() -> Vec<Device> {
     gpus.flat_map(each).collect()
 }
 
-/// As activations of a device: in bf16 where that is its precision.
+/// The matrix as activations on a device: in bf16 if that is its precision.
 fn activations(matrix: &Matrix, device: &Device) -> Matrix {
     let all: Vec<u32> = (0..matrix.rows() as u32).collect();
     tensor::gather(&matrix.to_device(device).unwrap(), &all).unwrap()
 }
 
-/// Equal to 2⁻⁶ of the largest number in bf16, and to 2e-5 of it where only products are rounded.
+/// Checks equality to within 2⁻⁶ of the largest value in bf16, and 2e-5 of it if only products are
+/// rounded.
 fn near(what: &str, ours: &Matrix, reference: &Wide, size: f64) {
     assert_eq!((ours.rows(), ours.columns()), (reference.rows, reference.columns), "{what}");
     let apart = Wide::of(ours).values.into_iter().zip(&reference.values).map(|(a, b)| {
@@ -49,7 +50,7 @@ fn near(what: &str, ours: &Matrix, reference: &Wide, size: f64) {
     let apart = apart.fold(0.0, f64::max) / size.max(1e-4);
     let allowed = match (ours.device().precision(), what.starts_with("attention")) {
         (Precision::Bf16, _) => 1.0 / 64.0,
-        // The products in attention are rounded too.
+        // The products inside attention are rounded as well.
         (_, true) => 1.0 / 250.0,
         _ => 2e-5,
     };
@@ -109,7 +110,7 @@ fn rows_in_bf16() {
             near("dropout", &dropped, &rows::drop_out(dropout, &wx));
             let scaled = tensor::scale_rows(&x, &weights).unwrap();
             near("scaled rows", &scaled, &rows::scale_rows(&wx, &weights));
-            // Sums are of f32.
+            // Sums are f32.
             let sums = tensor::column_sums(&x).unwrap();
             near("sums", &sums, &rows::column_sums(&wx));
             let indices: Vec<u32> = (0..count as u32).map(|i| (i / 40) * 3 % 5).collect();
@@ -197,21 +198,21 @@ fn squared(numbers: &[f64]) -> f64 {
 
 const RANGES: [Range<usize>; 6] = [0..1, 1..1, 1..65, 65..130, 130..197, 197..330];
 
-/// What was added for each unit of [`RANGES`], onto zeros.
+/// The amounts added for each unit of [`RANGES`], starting from zero.
 fn summed(add: impl Fn(&mut UnitSums) -> tensor::Result<()>) -> Vec<f64> {
     let mut sums = UnitSums::new(RANGES.len());
     add(&mut sums).unwrap();
     sums.computed().unwrap()
 }
 
-/// A bound is never below the norm of what a unit really adds to the sum, divided by its clipping
+/// A bound is never below the norm of what a unit actually adds to the sum, divided by its clipping
 /// factor, and not far above the norm of its gradient.
 #[test]
 fn bounds_hold_for_what_is_really_added() {
     for device in rounding_devices() {
         for (d, p) in [(96, 200), (768, 64), (5, 3), (40, 8), (300, 1000)] {
             let a = activations(&numbers(330, d, 1), &device);
-            // Gradients of the same sign add up, others cancel: both are of interest.
+            // Gradients of equal sign add up, others cancel; the test covers both.
             let e = numbers(330, p, 2).to_vec().unwrap();
             let e = e.iter().enumerate().map(|(i, x)| if i % 2 == 0 { x.abs() } else { *x });
             let e = activations(&Matrix::from_vec(330, p, e.collect()), &device);
@@ -242,8 +243,8 @@ fn bounds_hold_for_what_is_really_added() {
     }
 }
 
-/// Bounds under weights of single coordinates, on the CPU and on a GPU in every precision: never
-/// below the norm, which is far below M here because tokens cancel each other.
+/// Bounds with weights for single coordinates, on the CPU and on a GPU in every precision. They are
+/// never below the norm, which is far below M here because tokens cancel each other.
 #[test]
 fn bounds_under_weights_are_never_too_small() {
     let all = devices().into_iter().chain(rounding_devices());
@@ -275,7 +276,7 @@ fn bounds_under_weights_are_never_too_small() {
                     let norm: f64 = exact.iter().zip(given).map(under).sum();
                     let norm = (times * norm).sqrt();
                     assert!(bound.sqrt() >= norm, "{range:?}: {bound} below {norm}²");
-                    // Of nothing too, the bound is a little above zero.
+                    // Even for a gradient of zero, the bound is slightly above zero.
                     let most = norm + 5e-3 * most + 1e-18;
                     assert!(bound.sqrt() <= most, "{range:?}: {bound} of {norm}²");
                 }
@@ -284,12 +285,13 @@ fn bounds_under_weights_are_never_too_small() {
     }
 }
 
-/// Kept gradients on every device in every precision: they equal their definition, a unit's has the
-/// same bits in any batch on a GPU, and its norm and the clipped sum are those of what is stored.
+/// Kept gradients on every device in every precision: they equal their definition, a unit's
+/// gradient has the same bits in any batch on a GPU, and its norm and the clipped sum are computed
+/// from the stored values.
 #[test]
 fn kept_gradients_are_what_is_added() {
     for device in devices().into_iter().chain(rounding_devices()) {
-        // LoRA's shapes, in and out; wider ones; columns of a larger matrix.
+        // The shapes of LoRA's A and B, wider ones, and columns of a larger matrix.
         for (d, p, first) in
             [(768, 8, 0), (16, 1040, 0), (96, 200, 0), (5, 3, 0), (300, 72, 8), (70, 16, 3)]
         {
@@ -335,7 +337,7 @@ fn kept_gradients_are_what_is_added() {
                     let is_close = (1.0..1.0 + 2e-6).contains(&ratio) || *norm == 0.0;
                     assert!(is_close, "{range:?} {p} × {d}: {ratio}");
                 }
-                // What one unit adds is no longer than its norm times its clipping factor.
+                // A unit's contribution is no longer than its norm times its clipping factor.
                 let mut factors = vec![0.0; RANGES.len()];
                 factors[unit] = 0.371_35;
                 let sum = tensor::vector_sums(&[&kept], &factors).unwrap().remove(0);
@@ -356,7 +358,7 @@ fn kept_gradients_are_what_is_added() {
     }
 }
 
-/// The worst case of rounding: every number of c · e is rounded up by as much as there is.
+/// The worst case of rounding: every value of c · e is rounded up as far as possible.
 #[test]
 fn a_bound_holds_where_all_numbers_are_rounded_up() {
     for device in rounding_devices() {
@@ -380,7 +382,7 @@ fn a_bound_holds_where_all_numbers_are_rounded_up() {
     }
 }
 
-/// What a unit adds does not depend on whether another one is left out.
+/// A unit's contribution does not depend on whether another unit is left out.
 #[test]
 fn a_unit_that_is_left_out_changes_no_other() {
     for device in rounding_devices() {
@@ -393,7 +395,7 @@ fn a_unit_that_is_left_out_changes_no_other() {
                 sum.add_weighted_product(&e, &weights.to_vec().into(), &a).unwrap();
                 sum.finish().unwrap().to_vec().unwrap()
             };
-            // A weight so small that it adds nothing at all, and then one that is zero.
+            // A weight so small that it adds nothing, and then a weight of zero.
             let mut weights = vec![0.37; 64];
             weights[63] = 1e-38;
             let with = sum_of(&weights, &values);
@@ -440,7 +442,7 @@ fn bounds_hold_for_tables_and_tied_weights() {
     }
 }
 
-/// A unit that is not finite has a bound that is not, and no other unit notices.
+/// A unit with non-finite values has a non-finite bound, and no other unit is affected.
 #[test]
 fn a_nan_stays_in_its_unit() {
     for device in rounding_devices() {

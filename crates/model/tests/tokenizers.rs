@@ -1,5 +1,5 @@
-//! Tokenizers of every kind against the tokenizers library in Python. The fixtures are made by
-//! `fixtures/make_tokenizers.py`.
+//! Compares tokenizers of every kind with the tokenizers library in Python.
+//! `fixtures/make_tokenizers.py` creates the fixtures.
 
 use crate::common::fixture;
 use serde_json::Value;
@@ -15,13 +15,13 @@ fn every_kind_of_tokenizer_equals_the_library() {
         let numbers =
             |value: &Value| -> Vec<u32> { serde_json::from_value(value.clone()).unwrap() };
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        // A text of no tokens gets the end-of-text token here.
+        // A text without tokens gets the end-of-text token here.
         let is_something = |row: &&Value| row["ids"] != Value::Array(Vec::new());
         for row in expected["texts"].as_array().unwrap().iter().filter(is_something) {
             let found = tokenizer.text(&text(&row["text"])).unwrap();
             assert_eq!(found.ids, numbers(&row["ids"]), "{kind}: {row}");
         }
-        // GPT-2's has no template for pairs.
+        // GPT-2's tokenizer has no template for pairs.
         let pairs = expected["pairs"].as_array().filter(|_| kind != "tokenizer-bpe");
         for row in pairs.into_iter().flatten() {
             let found = tokenizer.pair(&text(&row["a"]), &text(&row["b"])).unwrap();

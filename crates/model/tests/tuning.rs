@@ -1,5 +1,4 @@
-//! LoRA against peft, and the other ways of tuning: what is trained, what is saved, what comes
-//! back.
+//! LoRA compared with peft, and the other fine-tuning methods: what is trained, saved and restored.
 
 use crate::common::{Expected, assert_close, batch, devices, difference, fixture};
 use std::path::Path;
@@ -108,7 +107,7 @@ fn ways(model: &Model) -> Vec<Tuning> {
     ways
 }
 
-/// Changes every trainable number, as training would.
+/// Changes every trainable value, as training would.
 fn shake(model: &mut Model) {
     for (id, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
@@ -147,7 +146,7 @@ fn every_tuning_starts_where_the_model_was_trains_what_it_says_and_comes_back() 
                 if let Some(gradient) = gradient {
                     let largest =
                         gradient.to_vec().unwrap().iter().fold(0.0_f32, |m, g| m.max(g.abs()));
-                    // The bias of a key has no influence, whatever it is.
+                    // The bias of a key never has any influence.
                     let idle = parameter.name.contains("key.bias")
                         || parameter.name.contains("k_lin.bias");
                     assert!(idle || largest > 0.0, "{what}: {} has no gradient", parameter.name);
@@ -170,7 +169,7 @@ fn every_tuning_starts_where_the_model_was_trains_what_it_says_and_comes_back() 
     }
 }
 
-/// A parameter's numbers in f64.
+/// A parameter's values in f64.
 fn numbers(model: &Model, name: &str) -> Vec<f64> {
     let id = model.parameters.find(name).unwrap_or_else(|| panic!("no {name}"));
     model.parameters.value(id).to_vec().unwrap().into_iter().map(f64::from).collect()
@@ -184,7 +183,7 @@ fn assert_near(what: &str, have: &[f32], want: &[f64]) {
     }
 }
 
-/// LoRA on the queries and values of GPT-2's fused c_attn, against its definition in f64: the
+/// LoRA on the queries and values of GPT-2's fused c_attn, compared with its definition in f64: the
 /// weight is W + s · [B_q A_q | 0 | B_v A_v]ᵀ, and the gradients of A and B follow from that of the
 /// weight. Saved for PEFT, it is one LoRA of twice the rank.
 #[test]
@@ -207,7 +206,7 @@ fn lora_on_parts_of_a_fused_layer_is_what_it_says() {
         let logits = model.logits(&batch, None).unwrap().to_vec().unwrap();
         let mut gradients = Gradients::new(&model.parameters);
         model.train(&batch, Weighting::SumOfUnits, None, &mut gradients).unwrap();
-        // The same model with the update written out.
+        // The same model with the update applied explicitly.
         let mut full = untouched.clone();
         let (rank, scale) = (3, f64::from(settings.scale()));
         let layers = model.network.blocks.len();
@@ -275,7 +274,7 @@ fn lora_on_parts_of_a_fused_layer_is_what_it_says() {
         assert!((config["lora_alpha"].as_f64().unwrap() - alpha).abs() < 1e-12);
         let mut back = untouched.clone();
         load_adapter(&mut back, &saved).unwrap();
-        // What stands in the file: blocks, and zeros for the keys and across.
+        // The file contains blocks, and zeros for the keys and across blocks.
         let a = numbers(&back, "transformer.h.0.attn.c_attn.lora_A.weight");
         let b = numbers(&back, "transformer.h.0.attn.c_attn.lora_B.weight");
         let of = |part: &str, which: &str| {
@@ -328,8 +327,8 @@ fn a_saved_model_comes_back_bit_by_bit() {
     }
 }
 
-/// Shards are as small as they are told to be, all of them are in the index, and the model that
-/// comes back is the one that was saved.
+/// Shards respect the requested size, the index lists all of them, and the restored model equals
+/// the saved one.
 #[test]
 fn a_model_saved_in_shards_comes_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -347,7 +346,7 @@ fn a_model_saved_in_shards_comes_back() {
         let name = entry.file_name().into_string().unwrap();
         if name.ends_with(".safetensors") {
             files += 1;
-            // A header, and no more than was asked for.
+            // A header, and at most the requested size.
             assert!(entry.metadata().unwrap().len() < 8_000, "{name}");
         }
     }
@@ -356,7 +355,7 @@ fn a_model_saved_in_shards_comes_back() {
     for ((_, a), (_, b)) in model.parameters.iter().zip(back.parameters.iter()) {
         assert_eq!(a.value.to_vec().unwrap(), b.value.to_vec().unwrap(), "{}", a.name);
     }
-    // What f16 cannot hold is told, and not written as infinity.
+    // A value that f16 cannot represent is an error instead of being written as infinity.
     let mut large = base("bert-f16");
     let id = large.parameters.find("classifier.bias").unwrap();
     let classes = large.parameters.get(id).len();

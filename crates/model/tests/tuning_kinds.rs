@@ -1,5 +1,5 @@
 //! (IA)³, and LoRA on all linear layers, some layers, the head and the embeddings: what is saved
-//! for peft, what comes back, what merging gives.
+//! for peft, what is restored, and the result of merging.
 
 use crate::common::{batch, difference, fixture};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn base(name: &str) -> Model {
     load(&fixture(name), &LoadOptions::default()).unwrap()
 }
 
-/// Changes every trainable number, as training would.
+/// Changes every trainable value, as training would.
 fn shake(model: &mut Model) {
     for (id, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
@@ -36,8 +36,8 @@ fn logits(model: &Model, name: &str) -> Vec<f32> {
     model.logits(&batch(name, model), None).unwrap().to_vec().unwrap()
 }
 
-/// Tunes, saves, loads and merges; the configuration for peft. The model's logits are the same in
-/// all three.
+/// Fine-tunes, saves, loads and merges, with the same logits each time; returns the configuration
+/// for peft.
 fn there_and_back(name: &str, tuning: Tuning, merges: bool) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let mut model = base(name);
@@ -51,7 +51,7 @@ fn there_and_back(name: &str, tuning: Tuning, merges: bool) -> Value {
     load_adapter(&mut back, folder.path()).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(logits(&back, name), expected, "{name} comes back bit by bit");
     assert_eq!(back.parameters.count(), model.parameters.count());
-    // What comes back is saved as it was.
+    // The restored adapter is saved identically.
     let again = tempfile::tempdir().unwrap();
     save_adapter(&back, again.path(), &BaseModel::named("base")).unwrap();
     let modules = |folder: &Path| {
@@ -96,7 +96,8 @@ fn ia3_is_saved_for_peft_loaded_and_merged() {
     assert_eq!(config["target_modules"], json!(["k_proj", "down_proj"]));
 }
 
-/// What a factor means, against its definition: W and b with the factor multiplied in by hand.
+/// The effect of a factor, compared with its definition: W and b with the factor multiplied in by
+/// hand.
 #[test]
 fn ia3_multiplies_outputs_with_their_bias_and_inputs() {
     for (of_inputs, target) in [(false, "value"), (true, "intermediate.dense")] {
@@ -158,7 +159,7 @@ fn lora_is_on_the_layers_that_are_named() {
     let llama = there_and_back("llama-causal-lm", all.clone(), true);
     let names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
     assert_eq!(llama["target_modules"], json!(names));
-    // "dense" alone would have peft adapt the pooler too, which is trained as a whole.
+    // With only "dense", peft would also adapt the pooler, which is trained as a whole.
     let bert = there_and_back("bert-classification", all, true);
     let targets: Vec<String> = serde_json::from_value(bert["target_modules"].clone()).unwrap();
     assert_eq!(targets.len(), 12);

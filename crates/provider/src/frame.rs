@@ -1,4 +1,4 @@
-//! The frame in which releases travel. Its length is a function of the task alone.
+//! The frame in which releases are sent. Its length is a function of the task alone.
 //!
 //! ```text
 //! offset  bytes
@@ -6,18 +6,18 @@
 //!      8      2  version, 1
 //!     10      1  kind: 1 contribution, 2 query
 //!     11      1  0
-//!     12      4  number of slots, of the task
-//!     16      4  number of slots in use, the first ones; at least 1
+//!     12      4  number of slots, given by the task
+//!     16      4  number of slots in use, which come first; at least 1
 //!     20      4  epoch, from 0
-//!     24      4  width: how many numbers a release has
+//!     24      4  width: number of values in a release
 //!     28      4  0
 //!     32     32  hash of the task
-//!     64      …  slots: id (16 bytes), label (4; 2³²−1 in a query), width numbers (f32)
-//!      …     32  SHA-256 of all bytes before
+//!     64      …  slots: id (16 bytes), label (4; 2³²−1 in a query), width values (f32)
+//!      …     32  SHA-256 of all preceding bytes
 //! ```
 //!
-//! Integers and numbers are little-endian. Slots in use are in increasing order of their ids, and
-//! those not in use are zero, so that a list of releases has one frame and not several.
+//! Integers and values are little-endian. Slots in use are ordered by increasing id, and unused
+//! slots are zero, so a list of releases has exactly one frame.
 
 use crate::hex::{Hash, hash};
 use crate::reach::Reach;
@@ -27,18 +27,18 @@ const MAGIC: &[u8; 8] = b"UNDTONE1";
 const VERSION: u16 = 1;
 const HEADER: usize = 64;
 const HASH: usize = 32;
-/// The label of a query, which has none.
+/// The label of a query, which carries none.
 pub const NO_LABEL: u32 = u32::MAX;
 
-/// A keyed hash that identifies a row to its owner and reveals nothing to anybody else.
+/// A keyed hash that identifies a row to its owner and reveals nothing to anyone else.
 pub type RecordId = [u8; 16];
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Releases to learn from.
+    /// Releases for training.
     Contribution = 1,
-    /// Releases to be predicted.
+    /// Releases to be classified.
     Query = 2,
 }
 
@@ -69,16 +69,16 @@ fn slot_length(width: usize) -> usize {
     16 + 4 + 4 * width
 }
 
-/// The hash at the end of a frame, which names it.
+/// The hash at the end of a frame, which identifies it.
 pub fn frame_hash(bytes: &[u8]) -> Option<Hash> {
     bytes.last_chunk::<HASH>().copied()
 }
 
 impl Frame {
-    /// The bytes of at most as many releases as a frame has slots.
+    /// Encodes releases, at most one per slot of a frame.
     ///
     /// # Panics
-    /// If there are none or too many, or a release is not as wide as the task says.
+    /// If there are no releases or too many, or if a release does not have the task's width.
     pub fn encode(&self, task: &Task, task_hash: &Hash) -> Vec<u8> {
         let slots = task.slots as usize;
         assert!((1..=slots).contains(&self.releases.len()), "at most {slots} releases");
@@ -209,14 +209,14 @@ mod tests {
             let bytes = one.encode(&task, &hash);
             assert_eq!(bytes.len(), frame_length(&task));
             assert_eq!(Frame::decode(&bytes, Kind::Contribution, &task, &hash), Ok(one.clone()));
-            // The order in which releases are given does not show.
+            // The frame does not show the order in which releases are given.
             let mut turned = one.clone();
             turned.releases.reverse();
             assert_eq!(turned.encode(&task, &hash), bytes);
         }
     }
 
-    /// Every bit matters: a frame in which one is changed, and one that is cut, is refused.
+    /// Every bit matters: a frame with a flipped bit and a truncated frame are refused.
     #[test]
     fn changed_and_cut_frames_are_refused() {
         let (task, hash) = (task(), [9; 32]);
@@ -233,7 +233,7 @@ mod tests {
         refused(&[bytes.as_slice(), &[0]].concat());
     }
 
-    /// With a right hash, what a frame says is still checked.
+    /// Even with a correct hash, the contents of a frame are checked.
     #[test]
     fn frames_that_mean_nothing_are_refused() {
         let (task, task_hash) = (task(), [9; 32]);

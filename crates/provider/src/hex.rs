@@ -9,7 +9,7 @@ use std::path::Path;
 /// SHA-256.
 pub type Hash = [u8; 32];
 
-/// Lower-case hexadecimal digits.
+/// Lowercase hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -26,7 +26,7 @@ pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         let pair = std::str::from_utf8(pair).ok()?;
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         if !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return None;
         }
@@ -67,8 +67,8 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// HMAC-SHA-256 of several parts, each preceded by its length, so that different lists of parts are
-/// different messages.
+/// HMAC-SHA-256 of several parts, each preceded by its length, so that different lists of parts
+/// give different messages.
 pub fn keyed_hash(key: &[u8; 32], parts: &[&[u8]]) -> Hash {
     use hmac::{Hmac, KeyInit, Mac};
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");

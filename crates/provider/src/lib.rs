@@ -5,17 +5,17 @@
 //! provider:  frame ─▶ store ─▶ learners that know the noise ─▶ model ─▶ predictions
 //! ```
 //!
-//! The provider is the adversary. What leaves an owner is a function of releases, of keyed hashes
-//! and of the public task alone (`frame.rs`); a release is recorded in the owner's own ledger
-//! before it is made, and stored before it is sent, so that whatever fails, the same release is
-//! sent again and nothing is paid for twice (`owner/`).
+//! The provider is the adversary. Everything that leaves an owner is a function of releases, of
+//! keyed hashes and of the public task (`frame.rs`). A release is recorded in the owner's own
+//! ledger before it is made, and stored before it is sent. After any failure, the same release is
+//! therefore sent again, and nothing is spent twice (`owner/`).
 //!
 //! ```text
-//! task/      the public task, and how it is made
-//! frame.rs   what travels               receipt.rs  what was acknowledged
-//! reach.rs   how large a release can be
-//! store/     what the provider keeps    serve/      the provider's server
-//! train.rs   learning from the store    owner/      the owner's side
+//! task/      the public task, and how it is created
+//! frame.rs   the wire format            receipt.rs  signed acknowledgments
+//! reach.rs   the largest possible release
+//! store/     the provider's store       serve/      the provider's server
+//! train.rs   training from the store    owner/      the owner's side
 //! ```
 
 mod error;

@@ -2,19 +2,19 @@
 //!
 //! # What is proved
 //!
-//! Divided by √Ψ, an honest release of w numbers is f + s·N with ‖f‖ ≤ C and N standard normal.
-//! P(|N_j| > 10) < 2·10⁻²³ for one number, and P(‖N‖ > √w + 10) ≤ e⁻⁵⁰ (the norm is a 1-Lipschitz
-//! function of N whose mean is at most √w). A release has at most 65,536 numbers, so an honest one
-//! is beyond C + 10 s in a number, or beyond C + (√w + 10) s in its norm, with a probability below
-//! 2·10⁻¹⁸. A margin of 1 % covers the noise's grid of s/256 and rounding. The refusal is a
-//! function of the release, and so post-processing.
+//! Divided by √Ψ, an honest release of w values is f + s·N with ‖f‖ ≤ C and N standard normal.
+//! P(|N_j| > 10) < 2·10⁻²³ for one value, and P(‖N‖ > √w + 10) ≤ e⁻⁵⁰ (the norm is a 1-Lipschitz
+//! function of N whose mean is at most √w). A release has at most 65,536 values, so an honest one
+//! exceeds C + 10 s in a value, or C + (√w + 10) s in its norm, with a probability below 2·10⁻¹⁸. A
+//! margin of 1 % covers the noise's grid of s/256 and rounding. The refusal is a function of the
+//! release, and therefore post-processing.
 //!
-//! In turn no release moves what the provider learns by more than an honest one could.
+//! In turn, no release can influence the provider's training more than an honest one could.
 
 use crate::frame::Kind;
 use crate::task::Task;
 
-/// Standard deviations beyond which no honest noise lies.
+/// Honest noise never exceeds this number of standard deviations.
 const STDS: f64 = 10.0;
 const MARGIN: f64 = 1.01;
 
@@ -41,7 +41,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// Whether a release is one that an honest owner can have sent.
+    /// Whether an honest owner may have sent the release.
     pub fn holds(&self, numbers: &[f32]) -> bool {
         let mut squares = 0.0;
         for (at, &number) in numbers.iter().enumerate() {
@@ -65,7 +65,7 @@ mod tests {
     use undertone::noise::Secret;
     use undertone_run::ReleaseKind;
 
-    /// Rows as long as C allows, under the task's noise, are never refused.
+    /// Rows of the maximum norm C with the task's noise are never refused.
     #[test]
     fn honest_releases_are_held() {
         let directions = [None, Some(vec![1e-10_f32, 1.0, 1e10, 3.0])];

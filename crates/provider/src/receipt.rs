@@ -1,4 +1,4 @@
-//! Receipts: what the provider has acknowledged, signed with the key that the task names.
+//! Receipts: the provider's acknowledgments, signed with the key that the task names.
 
 use crate::error::{Error, Result};
 use crate::hex::{hex, unhex};
@@ -18,7 +18,7 @@ pub struct Receipt {
     pub owner: String,
     /// The epoch of the frame's releases.
     pub epoch: u32,
-    /// The hash at the frame's end.
+    /// The hash at the end of the frame.
     pub frame: String,
     /// Number of releases of the frame.
     pub releases: u32,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// Makes a key, and writes it to a new file that only its user can read.
+    /// Creates a key and writes it to a new file that only its owner can read.
     pub fn create(path: &Path) -> Result<Self> {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| {
             Error::failed(
@@ -99,7 +99,7 @@ impl SigningKey {
     }
 }
 
-/// Writes a new file that only its user can read.
+/// Writes a new file that only its owner can read.
 pub fn write_secret(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.create_new(true).write(true);

@@ -1,4 +1,4 @@
-//! `provider train`: learns from the store, again and again as more arrives.
+//! `provider train`: trains on the store, repeatedly as more releases arrive.
 
 use crate::error::{Error, Result};
 use crate::hex::hex;
@@ -14,26 +14,26 @@ use undertone::method::local::split::{ProviderHalf, Received};
 use undertone::tensor::Device;
 use undertone_run::{LearnerKind, Metrics, escape_markdown, write_atomically, write_json};
 
-/// Releases that are read at a time.
+/// Number of releases read at a time.
 const CHUNK: usize = 8192;
 
-/// What was trained, as in `training.json`.
+/// The result of training, as in `training.json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trained {
     /// Hash of the task.
     pub task: String,
     /// Folder of the model.
     pub model: PathBuf,
-    /// How many releases of an epoch it has learned from.
+    /// Number of releases per epoch it was trained on.
     pub releases: u64,
-    /// Of how many owners.
+    /// Number of owners of these releases.
     pub owners: u64,
-    /// Texts by the label that was sent.
+    /// Number of texts by the label that was sent.
     pub by_label: Vec<(String, u64)>,
-    /// On texts of a public file, without noise.
+    /// Metrics on the texts of a public file, without noise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
-    /// What each text's owner is promised.
+    /// The promise to each text's owner.
     pub promise: String,
     pub epsilon: f64,
     pub delta: f64,
@@ -41,7 +41,7 @@ pub struct Trained {
     pub at: u64,
 }
 
-/// A public file that the model is measured on.
+/// A public file on which the model is evaluated.
 #[derive(Clone, Debug)]
 pub struct PublicTest {
     pub file: PathBuf,
@@ -49,8 +49,7 @@ pub struct PublicTest {
     pub label: String,
 }
 
-/// Learns from everything in the store, saves the model in `out` and makes it the one that
-/// predicts.
+/// Trains on everything in the store, saves the model in `out` and makes it the current one.
 pub fn train(
     folder: &TaskFolder,
     mut store: Box<dyn Store>,
@@ -125,8 +124,8 @@ fn as_plan_error(error: Error) -> undertone::Error {
     }
 }
 
-/// Fits in closed form. A thread reads the store while the chunk before is added up, so that
-/// memory holds two chunks whatever the store holds.
+/// Fits in closed form. A thread reads the store while the previous chunk is being summed, so at
+/// most two chunks are in memory, whatever the size of the store.
 fn fit(mut half: ProviderHalf, mut store: Box<dyn Store>) -> Result<(ProviderHalf, u64)> {
     let (sender, chunks) = sync_channel(1);
     std::thread::scope(|scope| {
@@ -159,7 +158,7 @@ fn measure(folder: &TaskFolder, half: &ProviderHalf, test: &PublicTest) -> Resul
     Ok(half.evaluate(&data.examples)?)
 }
 
-/// The model card: what owners were promised, and what the provider has seen.
+/// The model card: the promise to owners, and what the provider has seen.
 fn card(folder: &TaskFolder, trained: &Trained) -> String {
     let task = &folder.task;
     let base = escape_markdown(&task.base.name);

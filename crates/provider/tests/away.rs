@@ -1,4 +1,4 @@
-//! The store is away: nothing is acknowledged, and the server goes on when it is back.
+//! When the store is away, nothing is acknowledged, and the server continues once it is back.
 
 use super::postgres::Database;
 use super::world::{World, get, limits};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use undertone_provider::serve::Limits;
 use undertone_provider::store::Location;
 
-/// Refused with 503, as problem+json, and nothing that tells of the store.
+/// Refused with 503 as problem+json, without details about the store.
 fn is_away(answer: &str) {
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     for part in ["application/problem+json", "urn:undertone:problem:busy", "retry-after"] {
@@ -16,7 +16,7 @@ fn is_away(answer: &str) {
     assert!(!answer.contains("database"), "{answer}");
 }
 
-/// Asks until the store is back.
+/// Retries until the store is back.
 fn is_back(world: &World) {
     let begun = Instant::now();
     while !get(&world.ready.url, "/healthz", "").starts_with("HTTP/1.1 200") {
@@ -44,19 +44,19 @@ fn a_database_that_stops_acknowledges_nothing() {
     assert!(page.starts_with("HTTP/1.1 503") && page.contains("away<small>"), "{page}");
     is_away(&world.contribute(1));
     is_away(&world.contribute(2));
-    // What needs no store is served all the while.
+    // Requests that need no store are served all the time.
     assert!(get(&world.ready.url, "/v1/task", "").starts_with("HTTP/1.1 200"));
     database.run();
     is_back(&world);
     assert!(world.contribute(1).contains("\"new\":0"), "what was acknowledged is there");
     assert!(world.contribute(2).contains("\"new\":1"), "what was not can be sent again");
     assert_eq!(stored(&location, &world), 2);
-    // A server that is away when it is to stop does not keep the provider from stopping.
+    // A server whose database is away can still be stopped.
     database.kill();
     is_away(&world.contribute(3));
 }
 
-/// A store that another process has locked: whoever waits is told in time, and sends again.
+/// A store locked by another process: waiting clients get a response in time and resend.
 #[test]
 fn a_file_that_is_locked_acknowledges_nothing() {
     let world = World::start(Limits { store: Duration::from_millis(300), ..limits() });
@@ -67,7 +67,7 @@ fn a_file_that_is_locked_acknowledges_nothing() {
     is_away(&world.contribute(2));
     assert_eq!(stored_by(&other), 1);
     other.execute_batch("COMMIT").unwrap();
-    // What waited may have been stored by now, without having been acknowledged: it counts once.
+    // Waiting contributions may have been stored by now without an acknowledgment; they count once.
     let begun = Instant::now();
     while !world.contribute(2).starts_with("HTTP/1.1 200") {
         assert!(begun.elapsed() < Duration::from_secs(20), "the store is not found again");

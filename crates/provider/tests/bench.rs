@@ -46,7 +46,7 @@ impl Bench {
     }
 }
 
-/// Fails unless the program refused with exit code 2 and one sentence about this.
+/// Checks that the program refused with exit code 2 and one sentence that contains `about`.
 #[track_caller]
 pub fn refused(output: &Output, about: &str) {
     let error = String::from_utf8_lossy(&output.stderr);

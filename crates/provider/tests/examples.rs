@@ -1,4 +1,4 @@
-//! examples/provider/run, with a small model and few rows.
+//! Runs examples/provider/run with a small model and few rows.
 
 use std::fs;
 use std::path::Path;

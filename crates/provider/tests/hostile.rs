@@ -10,7 +10,7 @@ use undertone_provider::owner::{Bound, Contribute, Endpoint, Provider, contribut
 use undertone_provider::store::Location;
 use undertone_provider::{hash, hex, train};
 
-/// Changes the tokenizer of a task, and the task's SHA-256 of it.
+/// Modifies the tokenizer of a task, and the task's SHA-256 of it.
 fn forge_tokenizer(folder: &Path, change: impl FnOnce(&mut Value)) {
     let read = |path: &Path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap();
     let (file, task) = (folder.join("pre/tokenizer.json"), folder.join("task.json"));
@@ -28,7 +28,8 @@ fn forge_tokenizer(folder: &Path, change: impl FnOnce(&mut Value)) {
     fs::write(task, public.to_string()).unwrap();
 }
 
-/// Contributes texts by an owner's folder of its own; how many releases the provider has then.
+/// Contributes texts from a new owner's folder; returns the number of releases that the provider
+/// then has.
 fn stored_of(world: &World, texts: &[String]) -> u64 {
     let file = world.folder.path().join("rows.jsonl");
     let row = |text: &String| format!("{}\n", json!({ "text": text, "label": "bad" }));
@@ -56,8 +57,9 @@ fn stored_of(world: &World, texts: &[String]) -> u64 {
     store.counts().unwrap().of_epoch(0)
 }
 
-/// A tokenizer that maps all texts without a word to one text: the provider counted the texts that
-/// have it. One that maps texts with it to nothing: `contribute` failed.
+/// Regression: with a tokenizer that maps all texts without a word to one text, the provider could
+/// count the texts that contain it. With one that maps texts with the word to nothing, `contribute`
+/// failed.
 #[test]
 fn a_tokenizer_counts_nothing() {
     for (pattern, content) in
@@ -78,8 +80,8 @@ fn a_tokenizer_counts_nothing() {
     }
 }
 
-/// A release that no noise explains is refused, and training goes on; it was stored, and no
-/// training succeeded after it.
+/// A release too large for any noise is refused, and training continues. Earlier, it was stored,
+/// and no training succeeded after it.
 #[test]
 fn a_release_that_is_too_large_is_refused() {
     let world = World::start(limits());

@@ -1,4 +1,4 @@
-//! The server by itself: what it takes, what it refuses, and how long it waits.
+//! The server alone: what it accepts, what it refuses, and how long it waits.
 
 use super::world::{World, get, limits, rest};
 use std::fs;
@@ -10,8 +10,8 @@ use undertone_provider::serve::Limits;
 use undertone_provider::store::Location;
 use undertone_provider::{Receipt, frame_hash, frame_length, hash, hex, unhex};
 
-/// Clients that send a little now and then hold nothing up: they are cut off, and others are
-/// served meanwhile.
+/// Clients that send slowly do not block anything: they are disconnected, and others are served in
+/// the meantime.
 #[test]
 fn slow_clients_are_cut_off() {
     let world = World::start(limits());
@@ -23,14 +23,14 @@ fn slow_clients_are_cut_off() {
     let head = world.head("/v1/contributions", frame_length(&world.task.task));
     half_a_body.write_all(head.as_bytes()).unwrap();
     half_a_body.write_all(&world.frame(1)[..50]).unwrap();
-    // Meanwhile others are served.
+    // In the meantime, others are served.
     let mut good = world.connect();
     good.write_all(head.as_bytes()).unwrap();
     good.write_all(&world.frame(2)).unwrap();
     let mut answer = [0; 15];
     good.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200 OK");
-    // A byte now and then does not help.
+    // A byte from time to time does not help.
     for _ in 0..4 {
         std::thread::sleep(Duration::from_millis(150));
         let _ = half_a_header.write_all(b"x");
@@ -50,7 +50,7 @@ fn connections_above_the_limit_are_closed() {
     let mut open: Vec<TcpStream> = (0..4).map(|_| world.connect()).collect();
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(rest(world.connect()), "");
-    // When others have gone, there is a place again.
+    // Once others have disconnected, there is room again.
     open.clear();
     let begun = Instant::now();
     while !get(&world.ready.url, "/healthz", "").contains("200 OK") {
@@ -74,7 +74,7 @@ fn an_owner_that_sends_too_fast_is_told_to_wait() {
     assert!(answers[3..].iter().all(|answer| answer.ends_with("429")), "{answers:?}");
 }
 
-/// A server that is told to stop finishes what it has begun, and closes what is idle.
+/// A server that is stopped finishes requests in progress and closes idle connections.
 #[test]
 fn requests_in_progress_are_finished_before_the_end() {
     let world = World::start(Limits { body: Duration::from_secs(10), ..limits() });
@@ -92,7 +92,7 @@ fn requests_in_progress_are_finished_before_the_end() {
     begun.write_all(&frame[100..]).unwrap();
     let answer = rest(begun);
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-    // The receipt says so, and is signed with the task's key.
+    // The receipt states this and is signed with the task's key.
     let body = answer.split("\r\n\r\n").nth(1).unwrap();
     let said: serde_json::Value = serde_json::from_str(body).unwrap();
     let receipt: Receipt = serde_json::from_value(said["receipt"].clone()).unwrap();
@@ -133,7 +133,7 @@ fn the_task_and_pre_are_served_as_they_are() {
     assert!(beyond.starts_with("HTTP/1.1 416"), "{beyond}");
 }
 
-/// The page and the metrics are not among what owners reach.
+/// Owners cannot reach the page and the metrics.
 #[test]
 fn the_page_and_the_metrics_are_the_providers() {
     let world = World::start(limits());
@@ -153,7 +153,7 @@ fn the_page_and_the_metrics_are_the_providers() {
     }
     let page = get(&admin, "/", "");
     assert!(page.contains("default-src 'none'") && page.contains("<td>ada</td>"), "{page}");
-    // Names of labels are text, whatever they are.
+    // Label names are escaped as text, whatever they contain.
     assert!(page.contains("&lt;good&gt;") && !page.contains("<good>"), "{page}");
     assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
     let metrics = get(&admin, "/metrics", "");
@@ -168,7 +168,7 @@ fn the_page_and_the_metrics_are_the_providers() {
     assert!(get(&admin, "/healthz", "").contains("\"ok\""));
 }
 
-/// The description of the interface names every path, and each is there.
+/// The API description lists every path, and each path exists.
 #[test]
 fn the_interface_is_described() {
     let world = World::start(limits());

@@ -1,4 +1,4 @@
-//! Certificates: those that are made on the first start, whatever the time is.
+//! Certificates created on first start are valid whatever the clock says.
 
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use undertone_provider::serve::{Certificate, certificates};
 
-/// An owner whose clock is wrong by decades still takes the certificate, if it verifies dates at
-/// all: one that pins a fingerprint does not.
+/// An owner whose clock is off by decades still accepts the certificate, if it verifies dates at
+/// all; a client that pins a fingerprint does not.
 #[test]
 fn a_certificate_that_is_made_here_is_valid_whatever_the_clock_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -31,6 +31,6 @@ fn a_certificate_that_is_made_here_is_valid_whatever_the_clock_says() {
         assert!(verify("provider.example", years).is_ok(), "{years} years after 1970");
     }
     assert!(verify("127.0.0.1", 56).is_ok() && verify("other.example", 56).is_err());
-    // The pair is made once: what owners have pinned stays.
+    // The certificate is created once, so pins remain valid.
     assert_eq!(made.server(&names, None).unwrap().fingerprint, first);
 }

@@ -1,4 +1,4 @@
-//! A task, a server of it in this process, and clients that write bytes.
+//! A task, an in-process server for it, and clients that write raw bytes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use undertone_provider::serve::{Limits, Options, Ready, serve};
 use undertone_provider::store::{Location, new_token};
 use undertone_provider::{Frame, Kind, Release, TaskFolder, frame_length, init};
 
-/// A task, and a server that waits for nobody.
+/// A task, and a server with short time limits.
 pub struct World {
     pub folder: tempfile::TempDir,
     pub ready: Ready,
@@ -45,7 +45,7 @@ impl World {
         Self::forged(limits, store, |_| ())
     }
 
-    /// A server of a task whose folder is changed before it is served.
+    /// A server of a task whose folder is modified before it is served.
     pub fn forged(limits: Limits, store: Option<Location>, forge: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = folder.path().join("model");
@@ -75,11 +75,13 @@ impl World {
         let listen: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let options = Options { listen, admin: Some(listen), tls: None, store, limits };
         let stop = Arc::new(AtomicBool::new(false));
-        let (told, tell) = channel();
+        let (ready_sender, tell) = channel();
         let (served, stopping) = (TaskFolder::open(&out).unwrap(), stop.clone());
         let serving = std::thread::spawn(move || {
-            serve(served, &options, &stopping, &mut |ready| told.send(ready.clone()).unwrap())
-                .unwrap();
+            serve(served, &options, &stopping, &mut |ready| {
+                ready_sender.send(ready.clone()).unwrap()
+            })
+            .unwrap();
         });
         let ready = tell.recv().unwrap();
         Self { folder, ready, stop, serving: Some(serving), task, token }
@@ -89,12 +91,12 @@ impl World {
         connect(&self.ready.url)
     }
 
-    /// A frame of one release.
+    /// A frame with one release.
     pub fn frame(&self, id: u8) -> Vec<u8> {
         self.frame_of(id, 0.5)
     }
 
-    /// A frame of one release whose numbers are all the same.
+    /// A frame with one release whose values are all equal.
     pub fn frame_of(&self, id: u8, number: f32) -> Vec<u8> {
         let numbers = vec![number; self.task.task.width];
         let release = Release { id: [id; 16], label: 1, numbers };
@@ -110,12 +112,12 @@ impl World {
         )
     }
 
-    /// Sends a frame of one release; the answer.
+    /// Sends a frame with one release; returns the response.
     pub fn contribute(&self, id: u8) -> String {
         self.send(&self.frame(id))
     }
 
-    /// Sends a frame; the answer.
+    /// Sends a frame; returns the response.
     pub fn send(&self, frame: &[u8]) -> String {
         let mut socket = self.connect();
         let head = self.head("/v1/contributions", frame_length(&self.task.task));
@@ -139,7 +141,8 @@ pub fn connect(url: &str) -> TcpStream {
     socket
 }
 
-/// All that comes until the connection is closed.
+/// Everything received until the connection is closed.
+///
 pub fn rest(mut socket: TcpStream) -> String {
     let mut bytes = Vec::new();
     let _ = socket.read_to_end(&mut bytes);

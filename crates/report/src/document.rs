@@ -32,7 +32,7 @@ pub enum Standing {
 #[derive(Clone, Debug)]
 pub enum Block {
     Paragraph(String),
-    /// The privacy guarantee, or that there is none, with its meaning in plain words.
+    /// The privacy guarantee, or a statement that there is none, with its meaning in plain words.
     Statement {
         standing: Standing,
         sentence: String,

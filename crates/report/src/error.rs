@@ -21,18 +21,18 @@ pub enum Error {
     /// A chart could not be drawn.
     #[error("a chart could not be drawn: {0}")]
     Drawing(String),
-    /// A chart could not be written into its file.
+    /// A chart file could not be written.
     #[error("could not write {}: {why}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         why: String,
     },
 }
 
 impl Error {
-    /// Whether the system failed, rather than what the user asked for.
+    /// Whether the failure was caused by the system, not by the request.
     pub fn is_of_system(&self) -> bool {
         matches!(self, Self::Write { .. })
     }

@@ -1,4 +1,4 @@
-//! What the folder of a finished run says.
+//! A finished run, read from its folder.
 
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use undertone_run::{Audit, FinishedRun, Record, RunPaths, Summary, read_metrics}
 /// A finished run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What it is called in the report.
+    /// Its name in the report.
     pub name: String,
     pub(crate) folder: PathBuf,
     pub(crate) summary: Summary,
@@ -23,10 +23,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run without what was computed from the private data without noise.
+    /// The run without anything computed from private data without noise.
     pub(crate) fn shared(&self) -> Self {
         let mut summary = self.summary.shared();
-        // Of a run that is not private it is not post-processing.
+        // For a run that is not private, this is not post-processing.
         if let Some(records) = summary.records.as_mut().filter(|_| !self.summary.private) {
             records.loudest_over_quietest = None;
         }
@@ -42,7 +42,7 @@ impl Run {
         Self { summary, records, audit: Audit::default(), ..self.clone() }
     }
 
-    /// Whether the model was evaluated, though this report may not say how well.
+    /// Whether the model was evaluated but this report must not show the results.
     pub(crate) fn hides_metrics(&self) -> bool {
         self.summary.metrics.validation.is_none() && self.summary.plan.data.validation.is_some()
     }
@@ -73,7 +73,7 @@ impl Run {
         })
     }
 
-    /// Reads several folders. Runs whose folders have the same name are called by their paths.
+    /// Reads several folders. Runs whose folders share a name are named by their paths.
     pub fn open_all(folders: &[PathBuf]) -> Result<Vec<Self>> {
         let mut runs =
             folders.iter().map(|folder| Self::open(folder)).collect::<Result<Vec<_>>>()?;
@@ -86,12 +86,12 @@ impl Run {
         Ok(runs)
     }
 
-    /// What the ledger proves; none if the run has no ledger.
+    /// The guarantee proved by the ledger; `None` if the run has no ledger.
     pub fn guarantee(&self) -> Option<&Guarantee> {
         self.guarantee.as_ref()
     }
 
-    /// Why nothing is guaranteed, if nothing is.
+    /// The reason why nothing is guaranteed; `None` if the run has a guarantee.
     pub fn no_guarantee(&self) -> Option<String> {
         if self.summary.private && self.contradiction.is_some() {
             return self.contradiction.clone();
@@ -106,13 +106,13 @@ impl Run {
     }
 }
 
-/// What canaries showed, if it cannot be if the ledger's ε holds.
+/// A contradiction between the canary audit and the ledger's ε, if there is one.
 fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String>> {
     let (Some(found), Some(ledger)) = (&audit.one_run, ledger) else { return Ok(None) };
     let refuted = found.promised_curve_is_refuted;
     let found = &found.found;
     let proved = ledger.guarantee(found.delta)?.epsilon.upper;
-    // Without the figure, which comes from the data: this sentence is in public reports too.
+    // Without the figure, which comes from the data: public reports contain this sentence too.
     let said = if found.epsilon_lower > proved {
         "canaries show a larger ε than the ledger proves"
     } else if refuted == Some(true) {

@@ -1,5 +1,5 @@
-//! Hides the paths of files in a report for others: of each, only the name of the file is shown.
-//! Folders name users, projects and machines.
+//! Hides paths in a report meant for others, showing only file names: folders reveal users,
+//! projects and machines.
 
 use crate::document::{Block, Document, Table};
 use crate::folder::Run;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Keys of a run file whose values are paths.
 const KEYS: [&str; 5] = ["train", "validation", "public", "file", "path"];
 
-/// Names runs by their folders without what is above them.
+/// Names runs by the last component of their folders.
 pub fn rename(runs: &mut [Run]) {
     let mut taken = BTreeSet::new();
     for run in runs {
@@ -18,11 +18,11 @@ pub fn rename(runs: &mut [Run]) {
     }
 }
 
-/// Replaces the paths of the runs' files by the names of the files.
+/// Replaces the paths of the runs' files by their file names.
 pub fn hide_paths(document: &mut Document, runs: &[Run]) {
     let mut paths = BTreeSet::new();
     for run in runs {
-        // A plan that cannot be written as JSON was not read from one.
+        // A plan that cannot be serialized as JSON was not read from JSON.
         let plan = serde_json::to_value(&run.summary.plan).unwrap_or_default();
         collect(&plan, &mut paths);
         paths.insert(run.folder.display().to_string());
@@ -31,7 +31,7 @@ pub fn hide_paths(document: &mut Document, runs: &[Run]) {
     for path in paths {
         names.insert(path.clone(), free(last(&path), &mut taken));
     }
-    // A path may be the beginning of another one.
+    // One path may be a prefix of another.
     let mut names: Vec<(String, String)> = names.into_iter().collect();
     names.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     let hide = |text: &mut String| {
@@ -57,7 +57,7 @@ fn hide_in_block(block: &mut Block, hide: &impl Fn(&mut String)) {
         Block::Facts(facts) => facts.iter_mut().for_each(|(_, value)| hide(value)),
         Block::List(items) => items.iter_mut().for_each(hide),
         Block::Table(Table { rows, .. }) => rows.iter_mut().flatten().for_each(hide),
-        // Charts name runs, which are renamed before.
+        // Charts contain run names, which have already been renamed.
         Block::Chart(_) => {}
     }
 }
@@ -79,7 +79,7 @@ fn collect(value: &Value, paths: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether a text is a path with a folder, and not a model's name on the Hub.
+/// Whether a text is a path with a folder, rather than a model's name on the Hub.
 fn is_path(text: &str) -> bool {
     let parts = text.split(['/', '\\']).count();
     let has_ending = Path::new(text).extension().is_some();
@@ -87,12 +87,12 @@ fn is_path(text: &str) -> bool {
     parts > 1 && (!is_hub_name || Path::new(text).exists())
 }
 
-/// The last part of a path.
+/// The last component of a path.
 fn last(path: &str) -> &str {
     path.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-/// The name, with a number if another file has it.
+/// The name, with a number appended if another file has the same name.
 fn free(name: &str, taken: &mut BTreeSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name} ({number})"));
     let found = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));

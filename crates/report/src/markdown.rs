@@ -1,4 +1,4 @@
-//! A report as Markdown, with tables in place of charts.
+//! A report as Markdown, with tables instead of charts.
 
 use crate::MARK;
 use crate::document::{Block, Document, Section, Standing, Table};

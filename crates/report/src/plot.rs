@@ -1,4 +1,4 @@
-//! Charts as SVG files of their own: the same drawings as in a report.
+//! Charts as separate SVG files, with the same drawings as in a report.
 
 use crate::chart::heat_map as heat_map_chart;
 use crate::document::Table;
@@ -36,12 +36,12 @@ pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>
     write(path, &format!("Noise schedule: {method}"), &plot)
 }
 
-/// A number for each parameter, by layer and kind.
+/// One number per parameter, by layer and kind.
 pub fn heat_map(path: &Path, title: &str, numbers: &[(String, f64)]) -> Result<()> {
     heat_map_chart(title, "", numbers)?.write(path)
 }
 
-/// δ against ε, δ on a logarithmic axis.
+/// δ as a function of ε, with a logarithmic axis for δ.
 pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Result<()> {
     let right = points.iter().map(|p| p.epsilon).fold(0.0, f64::max);
     let positive = points.iter().map(|p| p.delta.upper).filter(|d| *d > 0.0);
@@ -59,14 +59,14 @@ pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Result<()> {
     write(path, "Privacy curve", &plot)
 }
 
-/// The best attacker's true-positive rate against its false-positive rate.
+/// The best attacker's true-positive rate as a function of its false-positive rate.
 pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Result<()> {
     let upper = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate.upper));
     let curves = [("at most", &upper.collect::<Vec<_>>()[..])];
     roc(path, "What the best attacker can reach", &curves)
 }
 
-/// Curves of true positives against false positives, with the diagonal of guessing.
+/// True-positive rate against false-positive rate, with the diagonal of random guessing.
 pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Result<()> {
     let named = curves.iter().enumerate();
     let lines =
@@ -80,7 +80,7 @@ pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Result
     write(path, title, &plot)
 }
 
-/// Named curves over a common axis; the other axis begins at 0.
+/// Named curves over a common axis; the other axis starts at 0.
 pub fn lines(path: &Path, title: &str, (across, up): (&str, &str), curves: &[Curve]) -> Result<()> {
     let points = || curves.iter().flat_map(|(_, points)| points.iter().copied());
     let top = points().map(|(_, y)| y).filter(|y| y.is_finite()).fold(0.0, f64::max).max(1e-9);

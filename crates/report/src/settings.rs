@@ -17,14 +17,14 @@ pub fn tuning(file: &RunFile) -> String {
     words_of(&file.model.tuning)
 }
 
-/// How gradients were clipped; embeddings are bounded in their own way.
+/// Gradient clipping in words; `None` if the method does not clip gradients.
 pub fn clip(file: &RunFile) -> Option<String> {
     let method = file.privacy.method;
     let clips_gradients = !method.is_local() && method != MethodName::None;
     clips_gradients.then(|| words_of(&file.privacy.clip))
 }
 
-/// A setting as it is written in a run file, in words.
+/// A setting from a run file, in words.
 pub fn words_of(setting: &impl Serialize) -> String {
     serde_json::to_value(setting).map(|value| in_words(&value)).unwrap_or_default()
 }
@@ -40,7 +40,7 @@ fn in_words(value: &Value) -> String {
                 }
                 other => format!("{} {}", key.replace('_', " "), in_words(other)),
             };
-            // What is off or empty says nothing.
+            // Omit values that are off or empty.
             let silent = |value: &Value| {
                 matches!(value, Value::Null | Value::Bool(false))
                     || value.as_f64() == Some(0.0)

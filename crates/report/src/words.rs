@@ -137,7 +137,7 @@ pub fn threat(threat: Threat) -> &'static str {
     }
 }
 
-/// The ledger's mode: whether ε is proved for what ran.
+/// The ledger's mode: whether ε is proved for the algorithm that ran.
 pub fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Proved => "proved: ε is a theorem about what ran",

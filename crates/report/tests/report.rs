@@ -1,5 +1,5 @@
-//! Reports about folders as runs leave them: what they say is what the ledger proves, and nothing
-//! in a file can become markup.
+//! Reports on folders as runs leave them: reports state what the ledger proves, and nothing in a
+//! file can become markup.
 
 use crate::snapshot::assert_snapshot;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use undertone_run::{FORMAT_VERSION, Resolved, RunFile, RunPaths};
 const STEP: Event = Event::PoissonGaussian { noise_multiplier: 0.9, sampling_rate: 0.02 };
 const DELTA: f64 = 1e-5;
 
-/// Writes the ledger of forty steps.
+/// Writes a ledger with forty steps.
 fn ledger(folder: &Path, mode: Mode) -> Ledger {
     let run = RunBinding {
         plan: RunPaths::new(folder).plan_hash().unwrap(),
@@ -49,7 +49,7 @@ fn measures(accuracy: f64) -> Value {
     })
 }
 
-/// A folder as a finished run leaves it; `change` has the last word on summary.json.
+/// A folder as a finished run leaves it; `change` is applied to summary.json last.
 fn folder(parent: &Path, name: &str, mode: Option<Mode>, change: impl Fn(&mut Value)) -> PathBuf {
     let folder = parent.join(name);
     fs::create_dir_all(&folder).unwrap();
@@ -99,7 +99,7 @@ fn folder(parent: &Path, name: &str, mode: Option<Mode>, change: impl Fn(&mut Va
     if !private {
         summary["not_private_because"] = json!("the method is \"none\": no noise was added");
     }
-    // The ledger names the plan, and the summary has the ledger's guarantee and hash.
+    // The ledger names the plan, and the summary contains the ledger's guarantee and hash.
     let mut planned = summary.clone();
     change(&mut planned);
     let plan: RunFile = serde_json::from_value(planned["plan"].clone()).unwrap();
@@ -173,7 +173,7 @@ fn the_epsilon_of_a_report_is_that_of_the_ledger() {
     let said = format!("at most {}", rounded_up(guarantee.epsilon.upper));
     assert!(html.contains(&format!("{guarantee}.")) && html.contains(&said), "{guarantee}");
     assert!(markdown.contains(&format!("{guarantee}.")) && markdown.contains(&said));
-    // So is the end of the curve.
+    // The end of the curve states the same bound.
     assert!(html.contains(&format!(
         "<td class=\"number\" data-name=\"entries of the ledger\">40</td><td class=\"number\" \
          data-name=\"ε, at most\">{}</td>",
@@ -194,7 +194,7 @@ fn nothing_in_a_file_becomes_markup() {
             assert!(!html.contains(bad), "{bad}");
         }
         assert!(html.contains("&lt;script&gt;alert(1)"));
-        // In Markdown, the plan stands in a fence as it is.
+        // In Markdown, the plan is quoted verbatim in a fenced block.
         let outside = markdown.split("```").step_by(2).collect::<String>();
         let outside = outside.replace(undertone_report::MARK, "");
         let bare = outside.replace("\\<", "").replace("\\>", "");
@@ -222,7 +222,7 @@ fn an_open_run_says_plainly_that_nothing_is_guaranteed() {
     }
 }
 
-/// As published, and with a seed: both have an ε in their ledgers, and neither has a guarantee.
+/// A paper-mode run and a seeded run: both have an ε in their ledgers, and neither has a guarantee.
 #[test]
 fn what_a_paper_claims_stands_beside_what_the_ledger_holds() {
     let place = tempfile::tempdir().unwrap();
@@ -277,7 +277,7 @@ fn a_public_report_leaves_out_what_had_no_noise() {
     }
 }
 
-/// Of a private run on a file that is declared public, metrics are post-processing.
+/// For a private run with a file declared public, metrics are post-processing.
 #[test]
 fn a_public_report_has_metrics_on_a_public_file() {
     let place = tempfile::tempdir().unwrap();
@@ -318,8 +318,8 @@ fn several_runs_are_compared_and_told_apart() {
     );
 }
 
-/// The first screen has the guarantee in a sentence, and one figure with accuracy and attacks of
-/// private and non-private runs; tables have no box to scroll in.
+/// The first screen contains the guarantee in one sentence, and one figure with accuracy and
+/// attacks of private and non-private runs. No table needs a scroll box.
 #[test]
 fn a_report_opens_with_the_story() {
     let place = tempfile::tempdir().unwrap();
@@ -348,12 +348,12 @@ fn a_report_opens_with_the_story() {
         assert!(first.contains(part), "{part}: {first}");
     }
     assert!(!html.contains("class=\"scroll\"") && html.contains("data-name=\"accuracy\""));
-    // A public report opens with what may be shared.
+    // A public report starts with what may be shared.
     let (_, public) = both(&runs, true);
     let first = public.split("## Comparison").next().unwrap();
     assert!(first.contains(&guarantee.to_string()) && !first.contains("75.00"), "{first}");
     assert!(!first.contains("attacker finds"), "{first}");
-    // Of a single run: beside the attacks on a non-private one, if they were made.
+    // A single run is compared with the attacks on a non-private run, if they were made.
     let (_, markdown) = both(&runs[..1], false);
     let first = markdown.split("Certified interval").next().unwrap();
     assert!(first.contains("| Accuracy | private | 75.00 % |"), "{first}");
@@ -386,8 +386,7 @@ fn folders_that_contradict_themselves_are_refused() {
     assert!(Run::open(place.path()).unwrap_err().to_string().contains("finished run"));
 }
 
-/// An audit that cannot be if the ledger's ε holds takes the guarantee away, in a public report
-/// too.
+/// An audit that contradicts the ledger's ε removes the guarantee, in a public report as well.
 #[test]
 fn a_contradicted_guarantee_is_none() {
     let place = tempfile::tempdir().unwrap();
@@ -408,7 +407,7 @@ fn a_contradicted_guarantee_is_none() {
     }
 }
 
-/// A run that went astray has figures that are no numbers; it has a report all the same.
+/// A diverged run has non-finite figures, but still gets a report.
 #[test]
 fn figures_that_are_not_finite_are_shown_as_missing() {
     let place = tempfile::tempdir().unwrap();
@@ -419,7 +418,7 @@ fn figures_that_are_not_finite_are_shown_as_missing() {
     assert!(html.contains("<dt>Loss</dt><dd>–</dd>") && !html.contains("NaN"));
 }
 
-/// A whole report, word by word.
+/// A complete report, verbatim.
 #[test]
 fn a_report_in_markdown() {
     let place = tempfile::tempdir().unwrap();

@@ -9,9 +9,10 @@
 //! end     step, private, guarantee, metrics
 //! ```
 //!
-//! Unless `compute.log_private` is set, `metrics` has only what the guarantee covers: the learning
-//! rate, ε, the norm of adaptive clipping in a private run and, if the validation file is public,
-//! the metrics on it. No line has a time: times depend on the lengths of private texts.
+//! Unless `compute.log_private` is set, `metrics` contains only figures covered by the guarantee:
+//! the learning rate, ε, the norm of adaptive clipping in a private run and, if the validation file
+//! is public, the metrics on it. No line contains a time, because times depend on the lengths of
+//! private texts.
 
 use crate::metrics::{Metrics, Record};
 use crate::tensorboard::scalars;
@@ -25,10 +26,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone_accounting::Guarantee;
 
-/// Version of the events. It changes if the meaning of a field does; fields may be added.
+/// Version of the events. It changes when a field's meaning changes; fields may be added.
 pub const EVENTS_VERSION: u32 = 1;
 
-/// Keys of a run file that hold paths or texts of the user.
+/// Keys of a run file that contain paths or texts of the user.
 const NOT_SETTINGS: [&str; 9] =
     ["path", "train", "validation", "public", "file", "text", "prompt", "completion", "labels"];
 
@@ -43,7 +44,7 @@ const SHARED: [&str; 7] = [
     "validation/loss",
 ];
 
-/// Columns with `compute.log_private`, besides.
+/// Additional columns with `compute.log_private`.
 const PRIVATE: [&str; 4] = ["loss", "gradient_norm", "clipped", "units"];
 
 /// A line of `events.jsonl`.
@@ -69,7 +70,7 @@ enum Event<'a> {
     },
 }
 
-/// A line as it is written.
+/// A serialized line.
 #[derive(Serialize)]
 struct Line<'a> {
     version: u32,
@@ -77,7 +78,7 @@ struct Line<'a> {
     event: Event<'a>,
 }
 
-/// What is needed of a line to resume.
+/// The part of a line needed to resume.
 #[derive(Deserialize)]
 struct StepOnly {
     event: String,
@@ -93,7 +94,7 @@ pub struct EventLog {
     rules: Rules,
 }
 
-/// Which figures are written, and how.
+/// Selects which figures are written, and how.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     format: LogFormat,
@@ -101,7 +102,7 @@ struct Rules {
     private: bool,
     /// Whether metrics on the validation file are written.
     measured: bool,
-    /// Whether figures that were computed from private data without noise are written.
+    /// Whether figures computed from private data without noise are written.
     all: bool,
 }
 
@@ -119,7 +120,7 @@ impl Rules {
         }
     }
 
-    /// The figures of a step that are written, by name.
+    /// The figures of a step to be written, by name.
     fn metrics(self, record: &Record) -> BTreeMap<&'static str, f64> {
         let is_written = |name: &str| match name {
             "learning_rate" | "epsilon" => true,
@@ -156,7 +157,7 @@ impl Rules {
         }
     }
 
-    /// The step of a line that is kept on resuming; 0 for the first line, `None` for the last.
+    /// The step of a line to keep on resuming: 0 for the first line, `None` for the last.
     fn step_of(self, text: &str) -> Option<u64> {
         match self.format {
             LogFormat::Jsonl => {
@@ -170,7 +171,7 @@ impl Rules {
 }
 
 impl EventLog {
-    /// Opens the log of a run if it has one, and keeps the lines up to step `done`; a resumed run
+    /// Opens the log of a run, if it has one, and keeps the lines up to step `done`; a resumed run
     /// writes the later ones again.
     pub fn open(
         paths: &RunPaths,
@@ -238,7 +239,7 @@ fn append(path: &Path, text: &str) -> Result<()> {
 
 fn line(event: Event) -> String {
     let line = Line { version: EVENTS_VERSION, event };
-    // Numbers and texts by name can always be written.
+    // Named numbers and strings can always be serialized.
     serde_json::to_string(&line).unwrap_or_default() + "\n"
 }
 
@@ -256,7 +257,7 @@ fn of_validation(metrics: &Metrics) -> BTreeMap<&'static str, f64> {
     figures.into_iter().filter(|(_, figure)| figure.is_finite()).collect()
 }
 
-/// The settings of a run file by dotted key, without paths, columns and names of labels.
+/// The settings of a run file by dotted key, without paths, columns and label names.
 fn settings(plan: &RunFile) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     if let Ok(Value::Object(sections)) = serde_json::to_value(plan) {

@@ -37,8 +37,7 @@ fn hash_of(bytes: &[u8]) -> String {
 }
 
 impl RunPaths {
-    /// The hash of `plan.toml` that the ledger's first line holds, taken of the plan before the run
-    /// began.
+    /// The hash of `plan.toml` recorded in the ledger's first line, taken before the run began.
     pub fn plan_hash(&self) -> Result<String> {
         let path = self.plan();
         let bytes = read_bytes(&path, MOST_OF_SETTINGS).map_err(Error::io(&path))?;
@@ -103,7 +102,7 @@ fn check_plan(paths: &RunPaths, plan: &RunFile, summary: &Summary) -> Result<()>
     }
     let resolved = RunFile::read_resolved(&paths.plan())?;
     let stated = &summary.resolved;
-    // Published MVG calibrates its noise on the model, after the plan is written.
+    // Published MVG calibrates its noise on the model after the plan has been written.
     let calibrated_later =
         plan.privacy.method == MethodName::Mvg && plan.privacy.mode == ModeName::Paper;
     let same = match calibrated_later {

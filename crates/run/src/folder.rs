@@ -5,7 +5,7 @@
 //! ledger.jsonl            every release, recorded before it is made
 //! metrics.jsonl           one line per step (depends on private data: do not publish)
 //! events.out.tfevents.undertone    the same for TensorBoard, if requested
-//! events.jsonl            what may be shared of it for experiment trackers (or events.csv), if
+//! events.jsonl            the shareable figures for experiment trackers (or events.csv), if
 //!                         requested
 //! checkpoint.safetensors  weights and optimizer state, to resume from
 //! best.safetensors        the same after the best epoch, if early stopping keeps it
@@ -37,7 +37,7 @@ const LOCK: &str = "run.lock";
 const PRIVATE: &str = "private";
 const LABELS: &str = "labels.json";
 
-/// The last line of `plan.toml` once the ledger exists. The ledger's first line holds the hash of
+/// The last line of `plan.toml` once the ledger exists. The ledger's first line records the hash of
 /// the plan without this line.
 pub(crate) const BEGUN: &str = "\n# The run has begun: ledger.jsonl lists its releases.\n";
 
@@ -86,7 +86,7 @@ impl RunPaths {
         self.0.join("events.jsonl")
     }
 
-    /// The same as CSV.
+    /// The same figures as CSV.
     pub fn events_csv(&self) -> PathBuf {
         self.0.join("events.csv")
     }
@@ -383,8 +383,8 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Refuses a folder with files that are not of a run, for a run that would mix with them. Hidden
-    /// files do not count.
+    /// Refuses a folder that contains files other than those of a run, which would be mixed with
+    /// the run's files. Hidden files do not count.
     pub fn check_nothing_foreign(path: &Path) -> Result<()> {
         let own = RunPaths::new(path).written();
         let Ok(entries) = fs::read_dir(path) else { return Ok(()) };

@@ -176,8 +176,8 @@ mod tests {
             }
             taking.join().unwrap()
         });
-        let told = taken.unwrap_err().to_string();
-        assert!(told.contains("in use by another run, on node7"), "{told}");
+        let message = taken.unwrap_err().to_string();
+        assert!(message.contains("in use by another run, on node7"), "{message}");
     }
 
     #[test]

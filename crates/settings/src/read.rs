@@ -26,8 +26,8 @@ pub fn read_bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        let told = format!("it is larger than {} MB", most >> 20);
-        return Err(Error::new(ErrorKind::InvalidData, told));
+        let message = format!("it is larger than {} MB", most >> 20);
+        return Err(Error::new(ErrorKind::InvalidData, message));
     }
     Ok(bytes)
 }

@@ -223,7 +223,7 @@ pub fn reconstruction(audit: &Audit) -> Option<f64> {
     })
 }
 
-/// Area under the ROC curve of membership inference by the loss, which is by perplexity.
+/// Area under the ROC curve of membership inference by loss, which is equivalent to perplexity.
 pub fn area(audit: &Audit) -> Option<f64> {
     mean_over(&audit.membership, &audit.trials.membership, |found| {
         Some(found.first()?.auc.estimate)
@@ -255,7 +255,7 @@ mod tests {
         serde_json::from_value(text).unwrap()
     }
 
-    /// Every trial counts, and each kind of PII by how much there is of it.
+    /// Every trial counts, and each kind of PII is weighted by its number of occurrences.
     #[test]
     fn figures_are_means_over_trials() {
         let interval = |x: f64| json!({ "lower": 0.0, "estimate": x, "upper": 1.0 });

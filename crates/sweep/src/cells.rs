@@ -102,7 +102,7 @@ fn training_rows(
     }
 }
 
-/// The seeds of the sweep file, or else that of the run file, or none.
+/// The seeds of the sweep file, otherwise that of the run file, otherwise none.
 fn seeds(sweep: &Sweep, plan: &Plan) -> Vec<Option<u64>> {
     match sweep.file.seeds.as_slice() {
         [] => vec![plan.training.seed],
@@ -112,7 +112,7 @@ fn seeds(sweep: &Sweep, plan: &Plan) -> Vec<Option<u64>> {
 
 fn plan(sweep: &Sweep, row: &Line, column: &Line, changes: &[String]) -> Result<Plan, String> {
     let mut table = sweep.base.clone();
-    // In this order, so that the row's changes win.
+    // In this order, so that the row's changes take precedence.
     for line in [&sweep.every, column, row] {
         for (key, value) in &line.set {
             set(&mut table, key, value.clone())?;

@@ -1,8 +1,8 @@
-//! Why there is no table.
+//! Reasons why a sweep cannot produce its table.
 
 use std::path::{Path, PathBuf};
 
-/// Why there is no table.
+/// The reason why there is no table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,4 +1,5 @@
-//! The sweep files of the papers can all be run: every cell has a plan, and every plan a noise.
+//! The papers' sweep files can all be run: every cell has a plan, and every plan has calibrated
+//! noise.
 
 use crate::cells::Cells;
 use crate::file::Sweep;
@@ -19,13 +20,13 @@ fn sweep_files() -> Vec<PathBuf> {
     [in_folder(&papers), in_folder(&papers.join("small"))].concat()
 }
 
-/// Rows of the training file: those that the sweep chooses, or those of SST-2.
+/// Number of rows in the training file: those that the sweep selects, or those of SST-2.
 fn units(plan: &Plan) -> usize {
     let name = plan.data.train.file_stem().unwrap().to_string_lossy().into_owned();
     name.rsplit_once("-first-").map_or(67_349, |(_, count)| count.parse().unwrap())
 }
 
-/// Plans that agree in this have the same noise, whatever they train and wherever the noise is.
+/// Plans with equal keys have the same noise, whatever they train and wherever noise is added.
 fn what_decides_noise(plan: &Plan, units: usize) -> String {
     let file = plan.file();
     let (privacy, training) = (&file.privacy, &file.training);

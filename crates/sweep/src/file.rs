@@ -88,11 +88,11 @@ pub struct Line {
     /// Keys that it removes from the run file.
     #[serde(default)]
     pub unset: Vec<String>,
-    /// Overrides the sweep's value.
+    /// Overrides the sweep's `share`.
     pub share: Option<f64>,
-    /// Overrides the sweep's value.
+    /// Overrides the sweep's `examples`.
     pub examples: Option<usize>,
-    /// Overrides the sweep's value.
+    /// Overrides the sweep's `validation_examples`.
     pub validation_examples: Option<usize>,
     /// Rows only: the columns that it has; all by default.
     #[serde(default)]

@@ -72,7 +72,7 @@ pub fn text(table: &Table) -> String {
 /// Markdown: the best cell of each column is bold.
 pub fn markdown(table: &Table) -> String {
     let bold = |cell: Option<&Cell>| if is_best(cell) { "**" } else { "" };
-    // A bare star would be markup.
+    // A bare asterisk would be markup.
     let show = |cell: Option<&Cell>| {
         format!("{0}{1}{0}{2}", bold(cell), numbers(cell).replace('*', "\\*"), published(cell))
     };

@@ -41,7 +41,7 @@ fn combinations(keys: &[(String, Vec<Value>)]) -> Vec<Line> {
     lines
 }
 
-/// A value as a label: text speaks for itself, a number needs its key.
+/// A value as a label: a text is clear on its own, a number needs its key.
 fn name(key: &str, value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -75,7 +75,7 @@ pub struct Share {
 impl std::str::FromStr for Share {
     type Err = String;
 
-    /// As people write it, from 1: `3/8`.
+    /// In the usual notation, counting from 1: `3/8`.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let mistake = || format!("{text} is not a share such as 3/8, the third of eight");
         let (number, of) = text.split_once('/').ok_or_else(mistake)?;

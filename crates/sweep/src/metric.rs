@@ -27,9 +27,9 @@ pub enum Metric {
     Memory,
     /// Peak memory of the GPU during training, in GB.
     GpuMemory,
-    /// Peak memory of the device during training by example of a micro-batch, in GB.
+    /// Peak device memory during training per example of a micro-batch, in GB.
     MemoryPerExample,
-    /// Seconds of the relevance map for each example.
+    /// Seconds per example for computing the relevance map.
     RelevanceSeconds,
     /// Peak memory of the relevance map, in GB.
     RelevanceMemory,
@@ -37,7 +37,7 @@ pub enum Metric {
     ExtractionPrecision,
     /// Share of the training texts' PII that is generated, in percent.
     ExtractionRecall,
-    /// Top-1 accuracy of reconstruction, in percent, of what the pretrained model does not know.
+    /// Top-1 accuracy of reconstruction, in percent, on texts unknown to the pretrained model.
     ReconstructionAccuracy,
     /// AUC of membership inference by the loss, in percent.
     MembershipAuc,

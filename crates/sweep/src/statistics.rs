@@ -5,7 +5,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The standard error of the mean: s/√n, with n − 1 in s. None of fewer than two.
+/// The standard error of the mean: s/√n, with n − 1 in s. `None` for fewer than two values.
 pub fn standard_error(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
     let center = mean(values).filter(|_| values.len() > 1)?;
@@ -13,13 +13,12 @@ pub fn standard_error(values: &[f64]) -> Option<f64> {
     Some((squares / (n - 1.0) / n).sqrt())
 }
 
-/// P(T ≥ t) of the one-tailed test that the mean of differences is above 0; `differences` are those
-/// of pairs.
+/// P(T ≥ t) of the paired one-tailed test that the mean difference is above 0.
 ///
 /// | | |
 /// |---|---|
 /// | fewer than two pairs | none |
-/// | all differences alike | none: their spread is not known to be 0, only not seen |
+/// | all differences equal | none: the sample does not show that their spread is 0 |
 pub fn paired_p_value(differences: &[f64]) -> Option<f64> {
     let error = standard_error(differences)?;
     let center = mean(differences)?;

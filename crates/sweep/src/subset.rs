@@ -3,14 +3,14 @@
 //!
 //! # Statement
 //!
-//! With a share s, a row is chosen if its hash, a number in [0, 1), is below s. That depends on the
-//! row alone, so one more row in the file adds itself to the chosen rows or nothing: a guarantee
-//! for adding or removing a unit of the chosen rows is one for the file too, as with
+//! With a share s, a row is chosen if its hash, a number in [0, 1), is below s. That depends only
+//! on the row itself, so one more row in the file adds either itself or nothing to the chosen rows:
+//! a guarantee for adding or removing a unit of the chosen rows also holds for the file, as with
 //! [`data.hold_out`](undertone_run::DataSection).
 //!
 //! With a number N, the N rows with the smallest hashes are chosen. One more row then displaces
-//! another, which a guarantee for adding or removing one unit does not cover. So private runs
-//! refuse a number.
+//! another, which a guarantee for adding or removing one unit does not cover. Private runs
+//! therefore refuse a number.
 
 use crate::cells::plain;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// From the keys `share` and `examples`, of which at most one may be given.
+    /// Creates an amount from the keys `share` and `examples`, of which at most one may be given.
     pub fn of(share: Option<f64>, examples: Option<usize>) -> Result<Option<Self>, String> {
         match (share, examples) {
             (Some(_), Some(_)) => Err("give either share or examples, not both".into()),
@@ -79,7 +79,7 @@ impl Subsets {
         Self { folder, parts: Vec::new() }
     }
 
-    /// The full file of a training subset, or the file itself.
+    /// The full file behind a training subset, or the file itself.
     pub fn whole<'a>(&'a self, file: &'a Path) -> &'a Path {
         self.parts.iter().find(|part| part.target == file).map_or(file, |part| &part.file)
     }
@@ -199,8 +199,8 @@ fn choose(text: &str, part: &Part) -> Result<String, String> {
     Ok(chosen)
 }
 
-/// The requested number of rows from one end of the order by hash, without the rows that the other
-/// subset takes from the other end.
+/// The requested number of rows from one end of the order by hash, excluding the rows that the
+/// other subset takes from the other end.
 fn smallest(rows: &[&str], count: usize, part: &Part) -> Result<Vec<usize>, String> {
     let mut order: Vec<(u64, usize)> = (0..rows.len()).map(|i| (hash(rows[i]), i)).collect();
     order.sort_unstable();
@@ -224,10 +224,10 @@ fn smallest(rows: &[&str], count: usize, part: &Part) -> Result<Vec<usize>, Stri
     Ok(order[..count].iter().map(|&(_, i)| i).collect())
 }
 
-/// 2⁶⁴, which hashes are below.
+/// 2⁶⁴, the exclusive upper bound of hashes.
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
-/// The hash of a row, without its line break. It has a fixed public key.
+/// The hash of a row, without its line break, with a fixed public key.
 fn hash(row: &str) -> u64 {
     let mut hash = Sha256::new();
     hash.update(KEY);
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(all.len(), 20);
         let one_more = part(Format::Tsv, training, End::First, Some(Amount::Rows(9)));
         assert!(choose(&text, &one_more).unwrap_err().contains("20 rows"));
-        // Beside a share, validation takes none of its rows.
+        // Next to a share, validation takes none of its rows.
         let share = Amount::Share(0.5);
         let first = choose(&text, &part(Format::Tsv, share, End::First, None)).unwrap();
         let rest = Amount::Rows(20 - (first.lines().count() - 1));
@@ -289,8 +289,8 @@ mod tests {
         assert!(choose(&text, &part(Format::Tsv, one_more, End::Last, Some(share))).is_err());
     }
 
-    /// What the guarantee of a private run on a share of the rows rests on: whether a row is chosen
-    /// depends on that row alone, wherever it stands and whatever the others are.
+    /// The basis of the guarantee of a private run on a share of the rows: whether a row is chosen
+    /// depends only on that row, wherever it stands and whatever the other rows are.
     #[test]
     fn one_more_row_changes_the_chosen_rows_by_that_row_at_most() {
         let chosen = |text: &str| -> Vec<String> {
@@ -299,7 +299,7 @@ mod tests {
         };
         let text = table(200);
         let before = chosen(&text);
-        // Header, and 60 rows within four standard deviations.
+        // The header, and 60 rows within four standard deviations.
         assert!((35..=87).contains(&before.len()), "{}", before.len());
         let mut taken = 0;
         for i in 0..50 {

@@ -1,4 +1,4 @@
-//! The table: a mean for each cell, and how it compares.
+//! The table: a mean for each cell, and its comparison with the baseline.
 
 use crate::cells::Cells;
 use crate::file::Sweep;
@@ -13,9 +13,9 @@ pub const LEVEL: f64 = 0.05;
 /// The result of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// What the numbers are.
+    /// Name of the metric.
     pub metric: String,
-    /// Whether more is better.
+    /// Whether larger is better.
     pub higher_is_better: bool,
     /// The row that the others are compared with.
     pub baseline: Option<String>,
@@ -48,7 +48,7 @@ pub struct Cell {
     pub values: Vec<Option<f64>>,
     /// The mean over the seeds that finished.
     pub mean: Option<f64>,
-    /// The standard error of the mean, of two or more.
+    /// The standard error of the mean, for two or more values.
     pub standard_error: Option<f64>,
     /// Whether it is the best mean of its column.
     pub best: bool,
@@ -88,7 +88,7 @@ impl Table {
                 let figure = |run: &usize| also.of(results[*run].as_ref().ok()?);
                 let values: Vec<Option<f64>> =
                     cells.of[r][c].as_ref()?.iter().map(figure).collect();
-                // Not every row has it: non-private runs have no noise to measure with.
+                // Not every row has this metric: non-private runs have no noise to measure with.
                 let any = values.iter().any(Option::is_some);
                 any.then(|| summarized(values, sweep.published(r, &label), also.decimals()))
             }));

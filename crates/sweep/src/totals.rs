@@ -10,8 +10,8 @@ use undertone_run::{Cost, RunFile, RunPaths, cost_together};
 /// A run's plan with its ledger.
 type Spent = (RunFile, Ledger);
 
-/// One sentence per training file that several private runs used. Failed runs have released
-/// something too.
+/// One sentence per training file used by several private runs. Failed runs count too, because they
+/// have made releases.
 pub fn totals(cells: &Cells, subsets: &Subsets, folder: &Path) -> Vec<String> {
     let mut files: BTreeMap<&Path, Vec<Spent>> = BTreeMap::new();
     let mut unreadable = Vec::new();

@@ -16,7 +16,8 @@ fn same_shape(operation: &'static str, left: &Matrix, right: &Matrix) -> Result<
 /// Checks that a row of parameters has one value per column.
 fn is_row(operation: &'static str, x: &Matrix, row: &Matrix) -> Result<()> {
     let (x, row) = (x.shape(), row.shape());
-    fits(row == [1, x[1]], operation, x, row, "the second must be one row of as many columns")
+    let rule = "the second must be a single row with the same number of columns";
+    fits(row == [1, x[1]], operation, x, row, rule)
 }
 
 /// Checks that every index is below `limit`.
@@ -221,7 +222,7 @@ fn check_relative(
     shape: &AttentionShape,
 ) -> Result<()> {
     check_attention(operation, qkv, shape)?;
-    let rule = "there must be a row for each token, of as many columns for queries and keys";
+    let rule = "queries and keys must have one row per token and the same number of columns";
     let wanted = [qkv.rows(), relative.of_queries.columns()];
     for terms in std::iter::once(relative.of_queries).chain(relative.of_keys) {
         fits(terms.shape() == wanted, operation, qkv.shape(), terms.shape(), rule)?;
@@ -305,7 +306,7 @@ pub fn scatter(x: &Matrix, indices: &[u32], rows: usize) -> Result<Matrix> {
 /// Adds row `i` of `x` to row `indices[i]` of the matrix.
 pub fn scatter_onto(onto: Matrix, x: &Matrix, indices: &[u32]) -> Result<Matrix> {
     const NAME: &str = "scattering of rows";
-    let rule = "both must have as many columns";
+    let rule = "both must have the same number of columns";
     fits(onto.columns() == x.columns(), NAME, onto.shape(), x.shape(), rule)?;
     count(NAME, x.shape(), "indices", indices.len(), x.rows())?;
     indices_below(NAME, &onto, "row", indices, onto.rows())?;

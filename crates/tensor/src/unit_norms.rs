@@ -51,7 +51,7 @@ pub(crate) fn not_negative(x: f64) -> f64 {
 
 /// Checks that inputs and output gradients of a layer have one row per token.
 fn check(operation: &'static str, a: &Matrix, e: &Matrix, ranges: Ranges) -> Result<()> {
-    let rule = "inputs and output gradients must have as many rows";
+    let rule = "inputs and output gradients must have the same number of rows";
     fits(a.rows() == e.rows(), operation, a.shape(), e.shape(), rule)?;
     check_ranges(operation, e, ranges)
 }
@@ -330,8 +330,9 @@ pub fn add_weighted_products(
     })
 }
 
-/// The gradient Σ_t l_t ⊗ r_t of each unit, formed in f32: one row per unit, `[units, left columns ·
-/// right columns]`. A unit's gradient depends on its own rows alone, bit for bit on a GPU.
+/// The gradient Σ_t l_t ⊗ r_t of each unit, formed in f32: one row per unit, `[units, left columns
+/// · right columns]`. A unit's gradient depends only on its own rows; on a GPU, bit for bit.
+///
 pub fn gradients(left: &Matrix, right: &Matrix, ranges: Ranges) -> Result<Matrix> {
     const NAME: &str = "per-example gradient";
     check(NAME, left, right, ranges)?;

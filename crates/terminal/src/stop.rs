@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How soon after a signal it is announced.
+/// Maximum delay between a signal and its announcement.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// State of signal handling.
@@ -42,8 +42,8 @@ impl Stop {
         self.at_once.store(false, Ordering::SeqCst);
     }
 
-    /// Calls `say` once, in a thread of its own, right after the first signal that waits for a
-    /// step: a step may take minutes. Ends when the value is dropped.
+    /// Calls `say` once, in a separate thread, immediately after the first signal that waits for a
+    /// step to finish, because a step may take minutes. Ends when the value is dropped.
     pub fn announce(&self, say: impl FnOnce() + Send + 'static) -> Announcement {
         let over = Arc::new(AtomicBool::new(false));
         let (asked, ended) = (Arc::clone(&self.asked), Arc::clone(&over));
@@ -69,7 +69,8 @@ impl Drop for Announcement {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been reported, and does not matter here.
+            // A panic in the thread has already been reported and does not matter here.
+            //
             let _ = thread.join();
         }
     }

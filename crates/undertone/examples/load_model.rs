@@ -1,17 +1,17 @@
-//! Loads a model folder for a kind of fine-tuning and prints, as JSON, what its memory was at the
-//! peak and what stays, in bytes beyond those before. benches/loading/run calls it.
+//! Loads a model folder for one kind of fine-tuning and prints, as JSON, the peak and the remaining
+//! memory in bytes, relative to the memory before loading. benches/loading/run calls it.
 //!
 //!     cargo run --release --example load_model -- --model DIR --as frozen|full|nf4
 //!
-//! `frozen` keeps the weights as the files have them (LoRA), `full` trains all of them in f32, `nf4`
-//! keeps linear layers in four bits (LoRA).
+//! `frozen` keeps the weights in the format of the files (LoRA), `full` trains all of them in f32,
+//! and `nf4` stores linear layers in four bits (LoRA).
 
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::tuning::{LoraSettings, Tuning};
 use undertone::run::Quantize;
 
-/// A number of /proc/self/status, in bytes.
+/// A value from /proc/self/status, in bytes.
 fn status(key: &str) -> Result<u64, Box<dyn std::error::Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with(key)).ok_or(format!("no {key}"))?;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = status("VmRSS:")?;
     let mut model = load(folder, &LoadOptions { quantize, ..LoadOptions::default() })?;
     model.apply_tuning(&tuning, 1)?;
-    // Files are read and not mapped, so that all of it is anonymous memory.
+    // Files are read, not mapped, so all of their memory is anonymous.
     let (peak, stays) = (status("VmHWM:")?, status("VmRSS:")?);
     let (anonymous, mapped) = (status("RssAnon:")?, status("RssFile:")?);
     println!(

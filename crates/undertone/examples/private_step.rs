@@ -23,12 +23,12 @@ const EPSILON: f64 = 3.0;
 const DELTA: f64 = 1e-5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The ledger must be a new file: ε covers all that was released since its first line.
+    // The ledger must be a new file: ε covers everything released since its first line.
     let name = format!("undertone-private-step-{}.jsonl", std::process::id());
     let path = std::env::args().nth(1);
     let path = path.map_or_else(|| std::env::temp_dir().join(name), PathBuf::from);
 
-    // A model and labeled token sequences. Each example is a privacy unit of its own.
+    // A model and labeled token sequences. Each example is its own privacy unit.
     let dimensions = Dimensions {
         layers: 2,
         hidden: 32,
@@ -55,7 +55,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sampler = PoissonSampler::new(EXAMPLES, SAMPLING_RATE, secret.key(purpose::SAMPLING))?;
 
     // DP-SGD: per-example gradients clipped to ℓ2 norm 1, and Gaussian noise of standard deviation
-    // σ · 1 on their sum. σ is the least noise multiplier that spends (ε, δ) in all steps.
+    // σ · 1 on their sum. σ is the least noise multiplier with which all steps together spend (ε,
+    // δ).
     let auto = Accountant::Auto;
     let sigma = noise_multiplier(EPSILON, DELTA, SAMPLING_RATE, STEPS, auto)?.noise;
     let dp_sgd = DpSgd::new(&Clip::Flat(1.0), &model.parameters);
@@ -63,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protection = Protection { method, noise: Noise::new(&secret) };
     let mut learner = Learner::new(model, Settings::default(), Some(protection));
 
-    // The first line of the ledger: what the guarantee is about, and the costliest release.
+    // The first line of the ledger: the scope of the guarantee, and the costliest release.
     let event = Event::PoissonGaussian { noise_multiplier: sigma, sampling_rate: SAMPLING_RATE };
     let terms = Terms {
         id: String::new(),
@@ -88,16 +89,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             divisor: SAMPLING_RATE * EXAMPLES as f64,
             learning_rate: 1e-3,
         })?;
-        // The batch size is random and private. An empty batch is a step too.
+        // The batch size is random and private. An empty batch is also a step.
         let sample = sampler.step(number);
         let mut sum = learner.empty_sum();
         for indices in micro_batches(&sample, &examples, 32, 1024) {
             let batch = Batch::pack(indices.iter().map(|&i| &examples[i]));
-            // Losses are computed without noise: they are private, and not shown.
+            // Losses are computed without noise: they are private and are not shown.
             let _losses = learner.accumulate(&step, &batch, None, &mut sum)?;
         }
-        // Record first, then release: a crash in between wastes budget and hides nothing. A
-        // release takes what recording returns, and checks its noise against it.
+        // Record first, then release: a crash between the two wastes budget but hides nothing. A
+        // release requires the proof that recording returns, and checks its noise against it.
         let recorded = ledger.record(number, event, 1)?;
         learner.release(sum, step, Cost::Recorded(recorded))?;
     }

@@ -1,8 +1,9 @@
-//! How far the relevance maps of two seeds agree, by tensor, and the ℓ2 norms of examples' maps.
+//! How closely the relevance maps of two seeds agree, by tensor, and the ℓ2 norms of the examples'
+//! maps.
 //!
 //!     cargo run --release --example relevance_seeds -- RUN.toml EXAMPLES PROBES
 //!
-//! The run file names model, tuning and data; nothing is trained.
+//! The run file specifies the model, the fine-tuning method and the data; nothing is trained.
 
 use std::path::Path;
 use std::time::Instant;

@@ -30,7 +30,7 @@ pub enum Error {
     FullDisk {
         /// The write that failed.
         source: Box<Self>,
-        /// Free space that the rest of the run needs at most.
+        /// Upper bound on the free space that the rest of the run needs.
         megabytes: u64,
     },
     /// The system provided no randomness for the noise secret.
@@ -54,11 +54,11 @@ impl Error {
     /// An error for parameters without a gradient, listing the first few by name.
     pub(crate) fn not_moved(names: &[String]) -> Self {
         const NAMED: usize = 3;
-        let mut told = names[..names.len().min(NAMED)].join(", ");
+        let mut list = names[..names.len().min(NAMED)].join(", ");
         if names.len() > NAMED {
-            told += &format!(" and {} more", names.len() - NAMED);
+            list += &format!(" and {} more", names.len() - NAMED);
         }
-        Self::NotMoved(told)
+        Self::NotMoved(list)
     }
 
     /// An error for a mistake in the run file.

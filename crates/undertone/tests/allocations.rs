@@ -1,5 +1,5 @@
-//! The effective noise multiplier of each allocation, against brute force: the direction in which
-//! one unit can move a release the furthest, measured in noise.
+//! The effective noise multiplier of each allocation, compared with brute force: the direction in
+//! which one unit can move a release the farthest, measured in noise.
 
 mod adaptive;
 mod banded;
@@ -58,7 +58,7 @@ fn batch() -> Batch {
     Batch::pack(&examples())
 }
 
-/// A learner after a few steps, in the middle of a step: what it will do next.
+/// A learner after a few steps, with the next step begun.
 fn after(
     steps: u64,
     noise: f64,
@@ -83,7 +83,7 @@ fn after(
     learner
 }
 
-/// Every coordinate: its group, its weight in the norm that is clipped, and the std of its noise.
+/// A coordinate: its group, its weight in the clipping norm, and the std of its noise.
 struct Coordinate {
     group: usize,
     weight: f64,
@@ -121,7 +121,8 @@ fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
     all
 }
 
-/// The furthest that a vector within the bounds goes, in noise: from a random direction uphill.
+/// The largest distance, in units of noise, of a vector within the bounds: ascends from a random
+/// direction. Returns the distance at the start and at the end.
 fn furthest(coordinates: &[Coordinate], bounds: &[f64], seed: u64) -> (f64, f64) {
     let mut state = seed;
     let mut random = move || {
@@ -145,7 +146,7 @@ fn furthest(coordinates: &[Coordinate], bounds: &[f64], seed: u64) -> (f64, f64)
     let at_random = far(&v);
     let mut most = at_random;
     for _ in 0..400 {
-        // Uphill in the geometry of the bounds: x/s² against the weight of the coordinate.
+        // Ascend in the geometry of the bounds: x/s² relative to the weight of the coordinate.
         for (x, c) in v.iter_mut().zip(coordinates) {
             *x *= (1.0 / (c.std * c.std * c.weight)).sqrt();
         }
@@ -179,8 +180,8 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
     }
 }
 
-/// ANADP as published: a unit whose gradient lies on the coordinate with the least noise is seen
-/// more clearly than the claimed ε allows.
+/// ANADP as published: a unit whose gradient is concentrated on the coordinate with the least noise
+/// is more visible than the claimed ε allows.
 #[test]
 fn the_published_allocation_of_anadp_breaks_its_claim() {
     let settings = ImportanceSettings::usual(ImportanceForm::Element);
@@ -197,14 +198,14 @@ fn the_published_allocation_of_anadp_breaks_its_claim() {
         (allocation.noise_multiplier() * seen - 1.0).abs() < 1e-5,
         "and the effective noise multiplier says so"
     );
-    // On the whole the noise is not less: that is what the claim rests on.
+    // The total noise is not smaller, which is what the claim rests on.
     let mean_weight =
         coordinates.iter().map(|c| (0.3 / c.std).powi(2)).sum::<f64>() / coordinates.len() as f64;
     assert!((mean_weight - 1.0).abs() < 1e-3, "{mean_weight}");
 }
 
-/// S is of the gradient as it is, before clipping (line 6 of Algorithm 1): where gradients are
-/// clipped makes no difference to the weights.
+/// S uses the gradient before clipping (line 6 of Algorithm 1), so the clipping norm does not
+/// affect the weights.
 #[test]
 fn the_published_importance_of_anadp_is_that_of_unclipped_gradients() {
     let settings = ImportanceSettings::usual(ImportanceForm::Element);
@@ -223,7 +224,7 @@ fn the_published_importance_of_anadp_is_that_of_unclipped_gradients() {
     }
 }
 
-/// Rap-FT at β = 0.7: as published σ_eff is 1.644 times what was asked for.
+/// Rap-FT at β = 0.7: as published, σ_eff is 1.644 times the requested one.
 #[test]
 fn rap_ft_as_published_pays_for_more_than_it_uses() {
     let clip = Clip::Flat(2.0);
@@ -286,14 +287,14 @@ fn adaclip_follows_the_gradients() {
     assert!(found.iter().any(|c| c.weight > 1.2) && found.iter().any(|c| c.weight < 0.8));
 }
 
-/// All trained weights, one after the other.
+/// All trained weights, concatenated.
 fn trained(learner: &Learner) -> Vec<f64> {
     let trained = learner.model.parameters.iter().filter(|(_, parameter)| parameter.trainable);
     trained.flat_map(|(_, p)| p.value.to_vec().unwrap()).map(f64::from).collect()
 }
 
-/// What the next step of a learner releases about a batch: weights move by exactly that under SGD
-/// with learning rate 1.
+/// The values that the next step of a learner releases about a batch: under SGD with learning rate
+/// 1, weights move by exactly these values.
 fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64) -> Vec<f64> {
     let settings = Settings {
         kind: OptimizerKind::Sgd,
@@ -314,14 +315,14 @@ fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64
     before.iter().zip(trained(&fresh)).map(|(before, after)| before - after).collect()
 }
 
-/// The noise that is added has the stds that σ_eff is computed from, and one unit moves no group by
-/// more than its bound: fails if noise is scaled wrongly for any coordinate, or if clipping forgets
+/// The added noise has the stds from which σ_eff is computed, and one unit moves no group by more
+/// than its bound. This fails if noise is scaled wrongly for any coordinate, or if clipping ignores
 /// a weight, a mask or a bound.
 #[test]
 fn every_method_releases_what_it_states() {
     for (name, tuning, proved, make) in methods() {
-        // A published method looks at the sum of the very step, so its allocation is not known
-        // beforehand.
+        // A published method uses the sum of the same step, so its allocation is not known in
+        // advance.
         if !proved {
             continue;
         }
@@ -333,7 +334,7 @@ fn every_method_releases_what_it_states() {
         let ratio = (squares.sum::<f64>() / noise.len() as f64).sqrt();
         let tolerance = 5.0 / (2.0 * noise.len() as f64).sqrt() + 1e-3;
         assert!((ratio - 1.0).abs() < tolerance, "{name}: noise of {ratio} times what is stated");
-        // One unit more, with noise so small that it does not hide what the unit does.
+        // One additional unit, with noise so small that it does not hide the unit's effect.
         let some = batch();
         let seven = Batch::pack(&examples()[..7]);
         let (with, without) =

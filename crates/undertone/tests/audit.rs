@@ -1,4 +1,4 @@
-//! The one-run audit finds a trainer that is broken, and does not cry wolf about one that is not.
+//! The one-run audit detects a broken trainer and does not accuse a correct one.
 
 use crate::steps;
 use serde_json::Value;
@@ -23,12 +23,12 @@ use undertone::tensor::Matrix;
 use undertone_accounting::gaussian::largest_mu;
 
 const DELTA: f64 = 1e-5;
-/// The audit sees the sum of all steps: its signal and its noise grow alike, whatever the number.
+/// The audit sees the sum of all steps: signal and noise grow alike, whatever their number.
 const STEPS: u64 = 2;
-/// Below the gradients' norms, so that every canary's gradient is clipped to the bound.
+/// Below all gradient norms, so that every canary's gradient is clipped to the bound.
 const BOUND: f64 = 1e-3;
 
-/// A model in which different texts look different.
+/// A model that distinguishes different texts.
 fn model(tuning: &Tuning) -> Model {
     let dimensions = Dimensions {
         layers: 1,
@@ -78,8 +78,8 @@ fn losses(model: &Model, examples: &[Example]) -> Vec<f64> {
     said.iter().map(|said| f64::from(said.loss.unwrap())).collect()
 }
 
-/// Trains on everybody in every step, which is a Gaussian mechanism without sampling, and audits.
-/// `quieter` divides the noise; a clip above 1 breaks clipping.
+/// Trains on all examples in every step, which is a Gaussian mechanism without sampling, and audits
+/// the result. `quieter` divides the noise; a `clip` above 1 breaks clipping.
 fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
     let secret = Secret::from_seed(seed);
     let mut data = texts(20, 1);
@@ -92,7 +92,7 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
     let planted = canary_template.canaries(200, &secret).unwrap();
     let coins = Coins::toss(200, &secret);
     coins.put_in(&planted, &mut data);
-    // Of token embeddings alone every text has its own rows, so that canaries can be told apart.
+    // With token embeddings alone, every text has its own rows, so canaries can be distinguished.
     let mut start = model(&Tuning::Full);
     for (_, parameter) in start.parameters.iter_mut() {
         parameter.trainable = parameter.name.contains("word_embeddings");
@@ -110,7 +110,7 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
         ..Settings::default()
     };
     let mut learner = Learner::new(start, settings, Some(protection));
-    // What an honest trainer needs for ε.
+    // The noise that a correct trainer needs for ε.
     let noise_multiplier = (STEPS as f64).sqrt() / largest_mu(epsilon, DELTA).unwrap();
     let batch = Batch::pack(&data.examples);
     for number in 0..STEPS {
@@ -207,14 +207,14 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
         }
         let (inside, outside) =
             (losses(&learner.model, &data.examples), losses(&learner.model, &others.examples));
-        // Wide intervals: a right one misses the truth once in a thousand, whatever the rounding.
+        // Wide intervals: a correct one misses the truth once in a thousand, whatever the rounding.
         let plain = judge("loss", &by_loss(&inside), &by_loss(&outside), 0.999, 1).auc;
         let scores = (by_reference(&inside, &before_in), by_reference(&outside, &before_out));
         (plain, judge("reference", &scores.0, &scores.1, 0.999, 1).auc)
     };
     let (plain, reference) = auc(None);
     assert!(plain.estimate > 0.9 && reference.lower > 0.6, "{plain:?} {reference:?}");
-    // 80 releases with this noise multiplier cost ε = 3 or so.
+    // 80 releases with this noise multiplier cost about ε = 3.
     let (plain, reference) = auc(Some(12.0));
     assert!(plain.contains(0.5) && reference.contains(0.5), "{plain:?} {reference:?}");
 }

@@ -1,5 +1,5 @@
-//! Frozen weights that are kept in bf16 or NF4: a step is that of a model with the same numbers in
-//! f32, on every device.
+//! Frozen weights stored in bf16 or NF4: on every device, a step equals that of a model with the
+//! same values in f32.
 
 use crate::common::devices;
 use crate::steps;
@@ -19,8 +19,7 @@ use undertone::tensor::{Device, Matrix};
 
 const LABELS: [&str; 2] = ["a", "b"];
 
-/// A model whose frozen weights are in bf16, or in NF4 where they are those of linear layers, with
-/// LoRA that is not zero.
+/// A model with frozen weights in bf16, or in NF4 for linear layers, and nonzero LoRA.
 fn model(architecture: Architecture, head: TaskHead, quantize: Option<Quantize>) -> Model {
     let dimensions = Dimensions {
         layers: 2,
@@ -45,7 +44,7 @@ fn model(architecture: Architecture, head: TaskHead, quantize: Option<Quantize>)
     model
 }
 
-/// The same numbers, all in f32.
+/// The same values, all in f32.
 fn in_f32(model: &Model) -> Model {
     let mut model = model.clone();
     for (_, parameter) in model.parameters.iter_mut() {
@@ -112,7 +111,7 @@ fn a_step_is_that_of_the_same_numbers_in_f32() {
     }
 }
 
-/// What a device holds is what the host holds, in every precision of products.
+/// A device stores the same values as the host, in every precision of products.
 #[test]
 fn numbers_are_the_same_on_every_device() {
     let values = Random::new(2, 1.0).normal(40 * 72, 0.3);

@@ -1,5 +1,5 @@
-//! Ghost clipping against the plain definition: every unit on its own, its gradient formed, clipped
-//! and added up.
+//! Ghost clipping compared with the plain definition: the gradient of every unit is formed
+//! separately, clipped and added.
 
 mod recompute;
 
@@ -53,7 +53,7 @@ fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidde
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();
     model.apply_tuning(tuning, 3).unwrap();
-    // LoRA's B and an adapter's last layer begin as zeros, where half of all gradients vanish.
+    // LoRA's B and an adapter's last layer start at zero, where half of all gradients vanish.
     let mut state = 9_u32;
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
@@ -67,7 +67,7 @@ fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidde
     model
 }
 
-/// Sequences of the given lengths; tokens repeat, so that rows of the embeddings are met several
+/// Sequences of the given lengths; tokens repeat, so some rows of the embeddings are used several
 /// times.
 fn examples(lengths: &[usize], units: &[u32], task_head: TaskHead) -> Vec<Example> {
     let example = |(i, (&length, &unit)): (usize, (&usize, &u32))| Example {
@@ -85,12 +85,12 @@ fn examples(lengths: &[usize], units: &[u32], task_head: TaskHead) -> Vec<Exampl
     lengths.iter().zip(units).enumerate().map(example).collect()
 }
 
-/// Both ways to hold the gradients of matrices.
+/// Both ways to store the gradients of matrices.
 const KEPT: [Keep; 2] = [Keep::All, Keep::Vectors];
 
 type Sums = BTreeMap<String, Vec<f64>>;
 
-/// How units are bounded, and the same said in another way: for each parameter the groups, with the
+/// A clipping rule, and the same rule in another form: for each parameter the groups, with the
 /// weight of every coordinate in them.
 struct Way {
     name: String,
@@ -98,7 +98,7 @@ struct Way {
     bounds: Bounds,
     automatic: bool,
     parts: BTreeMap<String, Vec<(usize, Vec<f64>)>>,
-    /// Whether the weights say which coordinates belong to a group.
+    /// Whether the weights are masks that assign coordinates to groups.
     masks: bool,
 }
 
@@ -131,7 +131,7 @@ impl Way {
         Self { name: format!("{clip:?}"), groups, bounds, automatic, parts, masks: false }
     }
 
-    /// Weights of rows and columns, or of every coordinate.
+    /// Weights for rows and columns, or for every coordinate.
     fn weighted(model: &Model, clip: &Clip, elements: bool) -> Self {
         let mut way = Self::plain(model, clip);
         let weights = |id: undertone::model::ParameterId| {
@@ -176,7 +176,7 @@ impl Way {
 /// The gradient of one unit, parameter by parameter.
 type UnitGradient = Vec<(String, Vec<f32>)>;
 
-/// The gradient of each unit on its own, formed.
+/// The gradient of each unit, formed separately.
 fn unit_gradients(model: &Model, examples: &[Example]) -> Vec<UnitGradient> {
     let units = examples.chunk_by(|a, b| a.unit == b.unit);
     let formed = units.map(|unit| {
@@ -190,7 +190,7 @@ fn unit_gradients(model: &Model, examples: &[Example]) -> Vec<UnitGradient> {
     formed.collect()
 }
 
-/// Each unit on its own; the norm of each group from the formed gradient.
+/// Clips each unit separately, with the norm of each group computed from the formed gradient.
 fn one_by_one(units: &[UnitGradient], way: &Way) -> (Sums, Vec<f64>) {
     let mut sums: Sums = BTreeMap::new();
     let mut norms = Vec::new();
@@ -227,8 +227,8 @@ fn one_by_one(units: &[UnitGradient], way: &Way) -> (Sums, Vec<f64>) {
     (sums, norms)
 }
 
-/// The same with kept gradients or by book-keeping, in micro-batches that end after the given numbers
-/// of examples.
+/// The same with kept gradients or by book-keeping, in micro-batches that end after the given
+/// numbers of examples.
 fn by_ghost_clipping(
     model: &Model,
     examples: &[Example],
@@ -297,7 +297,7 @@ fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
         all.push(Tuning::Prompt(PromptSettings { tokens: 3 }));
     }
     if task_head == TaskHead::CausalLanguageModel {
-        // The head is tied to the embeddings, which have a gradient by both; and has LoRA.
+        // The head is tied to the embeddings, which get a gradient from both uses, and has LoRA.
         let targets = vec!["lm_head".into()];
         all.push(Tuning::Lora(LoraSettings { targets, embeddings: true, ..settings.clone() }));
     }
@@ -305,7 +305,7 @@ fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
         all.push(Tuning::Lora(LoraSettings { dora: true, ..settings.clone() }));
     }
     if architecture == Architecture::Gpt2 {
-        // Of the fused layer's three parts, two.
+        // Two of the fused layer's three parts.
         let targets = vec!["c_attn.query".into(), "c_attn.value".into()];
         all.push(Tuning::Lora(LoraSettings { targets, ..settings }));
     }
@@ -320,8 +320,8 @@ fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
 
 #[test]
 fn book_keeping_equals_one_unit_at_a_time() {
-    // Units of one, of several sequences, short ones and long ones: both ways of computing a norm
-    // are met.
+    // Units with one and with several sequences, short and long ones: this covers both ways of
+    // computing a norm.
     let (lengths, units) = ([5, 2, 40, 17, 3, 90, 1], [0, 1, 2, 2, 2, 3, 4]);
     for device in devices() {
         for (architecture, task_head) in KINDS {
@@ -391,7 +391,7 @@ fn a_batch_without_the_soft_prompt_is_refused() {
 
 #[test]
 fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
-    // With 64 features a sequence of 16 tokens takes Gram matrices, one of 80 tokens forms the
+    // With 64 features a sequence of 16 tokens uses Gram matrices, one of 80 tokens forms the
     // gradient.
     for task_head in [TaskHead::SequenceClassification, TaskHead::MaskedLanguageModel] {
         let examples = examples(&[16, 80, 33], &[0, 1, 2], task_head);
@@ -451,7 +451,7 @@ fn an_empty_batch_adds_nothing() {
     }
 }
 
-/// A text of special tokens alone has nothing to be masked.
+/// A text that consists only of special tokens has nothing to mask.
 #[test]
 fn an_example_without_masked_tokens_adds_nothing() {
     let task_head = TaskHead::MaskedLanguageModel;
@@ -465,13 +465,14 @@ fn an_example_without_masked_tokens_adds_nothing() {
             all[1].target = nothing.clone();
             let way = Way::plain(&model, &Clip::Flat(0.1));
             let (have, norms, sum) = by_ghost_clipping(&model, &all, &way, keep, &[0, 3]);
-            // No more than what the bound adds for underflow.
+            // At most the amount that the bound adds for underflow.
             assert!(norms[1] < 1e-12, "{}", norms[1]);
             assert_eq!(sum.clipped().units, 3);
             let others = [all[0].clone(), all[2].clone()];
             let (want, ..) = by_ghost_clipping(&model, &others, &way, keep, &[0, 2]);
             assert_same(&format!("{} {device:?}", tuning.name()), &want, &have);
-            // Alone in its batch, too; and every trainable parameter is still connected.
+            // The same if it is alone in its batch; and every trainable parameter is still
+            // connected.
             let (alone, ..) = by_ghost_clipping(&model, &all[1..2], &way, keep, &[0, 1]);
             assert!(alone.values().flatten().all(|&x| x == 0.0));
             assert_eq!(alone.len(), want.len());
@@ -479,8 +480,8 @@ fn an_example_without_masked_tokens_adds_nothing() {
     }
 }
 
-/// A unit whose gradient is not finite counts as zero, and leaves the others as they are: with all
-/// kinds of factors, and with products alone, by both ways of computing their norms.
+/// A unit whose gradient is not finite counts as zero and leaves the others unchanged: with all
+/// kinds of factors and with products alone, for both ways of computing their norms.
 #[test]
 fn a_gradient_that_is_not_finite_counts_as_zero() {
     let lora = |rank| Tuning::Lora(LoraSettings { rank, ..LoraSettings::default() });
@@ -494,7 +495,7 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
         (TaskHead::CausalLanguageModel, Architecture::Gpt2, lora(64), "transformer.wpe.weight"),
         (TaskHead::CausalLanguageModel, Architecture::Gpt2, lora(1), "transformer.wpe.weight"),
     ] {
-        // In the middle; and in front, where what fills shorter ones up might come from it.
+        // In the middle, and at the front, where padding of shorter sequences might read from it.
         for (device, broken) in
             devices().into_iter().flat_map(|device| [(device.clone(), 1), (device, 0)])
         {
@@ -503,7 +504,7 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
             let parameter = model.parameters.get_mut(table);
             let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
             let mut values = parameter.value.to_vec().unwrap();
-            // Token 50, or the seventh place of a sequence, which only the broken unit has.
+            // Token 50, or the seventh position of a sequence, which occur only in the broken unit.
             let row = if rows == 60 { 50 } else { 6 };
             values[row * columns] = f32::NAN;
             parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, values);
@@ -531,8 +532,8 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
     }
 }
 
-/// The kept gradient of a unit, and so its norm, is the same in any batch, bit for bit, on a GPU; on
-/// the CPU up to rounding.
+/// On a GPU, the kept gradient of a unit, and therefore its norm, is bit-identical in any batch; on
+/// the CPU, up to rounding.
 #[test]
 fn a_kept_gradient_does_not_depend_on_the_batch() {
     let task_head = TaskHead::CausalLanguageModel;

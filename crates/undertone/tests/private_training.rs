@@ -1,4 +1,4 @@
-//! What a private step releases: the clipped sum, noise of the std that the ledger records, and
+//! A private step releases the clipped sum with noise of the std that the ledger records, and
 //! nothing else.
 
 use crate::steps;
@@ -32,7 +32,7 @@ fn model() -> Model {
     model
 }
 
-/// SGD with learning rate 1: the weights move by exactly what was released.
+/// SGD with learning rate 1: the weights move by exactly the released value.
 fn learner(clip: Option<Clip>, seed: u64) -> Learner {
     let settings = Settings {
         kind: OptimizerKind::Sgd,
@@ -67,7 +67,7 @@ fn batch(units: std::ops::Range<u32>) -> Batch {
     Batch::pack(&examples)
 }
 
-/// What a step releases about a batch.
+/// The values that a step releases about a batch.
 fn released(
     clip: Option<Clip>,
     seed: u64,
@@ -99,7 +99,7 @@ fn an_empty_batch_releases_noise_of_the_stated_std() {
         let noise = released(Some(clip), 5, &nobody, 3, noise_multiplier, divisor);
         let want = noise_multiplier * bound / divisor;
         let found = root_mean_square(noise.iter().copied());
-        // Five standard deviations of the estimate, and the rounding of a weight near 1 to f32.
+        // Five standard deviations of the estimate, plus the rounding of a weight near 1 to f32.
         let tolerance = 5.0 / (2.0 * noise.len() as f64).sqrt() + 1e-3;
         assert!((found / want - 1.0).abs() < tolerance, "{clip:?}: {found}, not {want}");
     }
@@ -120,34 +120,35 @@ fn the_noise_of_a_step_is_its_own() {
 #[test]
 fn without_noise_what_is_released_is_the_clipped_mean_over_the_expected_batch() {
     let all = batch(0..12);
-    // A bound that no unit reaches: the sum is the plain one, divided by what was expected and not
-    // by what came.
+    // With a bound that no unit reaches, the sum is the plain one, divided by the expected number
+    // of units instead of the actual one.
     let plain = released(None, 1, &all, 0, 0.0, 20.0);
     let clipped = released(Some(Clip::Flat(1e6)), 1, &all, 0, 0.0, 20.0);
     let size = root_mean_square(plain.iter().copied());
     let error = root_mean_square(plain.iter().zip(&clipped).map(|(x, y)| x - y));
     assert!(error < 1e-4 * size + 1e-7, "{error} of {size}");
-    // A bound that every unit exceeds: twelve gradients of ℓ2 norm 0.01 at most.
+    // With a bound that every unit exceeds: twelve gradients, each of ℓ2 norm at most 0.01.
     let short = released(Some(Clip::Flat(0.01)), 1, &all, 0, 0.0, 1.0);
     let norm = short.iter().map(|x| x * x).sum::<f64>().sqrt();
     assert!(norm <= 12.0 * 0.01 * 1.01 && norm > 0.0, "{norm}");
 }
 
-/// One more unit moves the release by no more than the bound, with the noise of both runs the same.
+/// One additional unit moves the release by at most the bound, with the same noise in both runs.
 #[test]
 fn one_unit_moves_the_release_by_at_most_its_bound() {
     for clip in [Clip::Flat(0.2), Clip::PerLayer(0.2), Clip::Automatic] {
         let with = released(Some(clip), 9, &batch(0..12), 4, 0.8, 10.0);
         let without = released(Some(clip), 9, &batch(0..11), 4, 0.8, 10.0);
         let moved = with.iter().zip(&without).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
-        // Results lie on a grid of a 4096th of the noise, and weights are rounded to f32.
+        // Results lie on a grid with a spacing of 1/4096 of the noise, and weights are rounded to
+        // f32.
         let rounding = 0.8 * clip.bound() / 10.0 / 4096.0 * (with.len() as f64).sqrt();
         assert!(moved <= clip.bound() / 10.0 + rounding, "{clip:?}: {moved}");
         assert!(moved > 0.3 * clip.bound() / 10.0, "{clip:?}: the unit counts, {moved}");
     }
 }
 
-/// All optimizers against their formulas in double precision, on gradients that are known.
+/// Compares all optimizers with their formulas in double precision, on known gradients.
 #[test]
 fn optimizers_follow_their_formulas() {
     let all = batch(0..8);
@@ -164,7 +165,7 @@ fn optimizers_follow_their_formulas() {
             .collect();
         let (mut m, mut v) = (vec![0.0; decays.len()], vec![0.0; decays.len()]);
         for number in 0..3 {
-            // The gradient that a plain learner in the same place releases.
+            // The gradient that a plain learner in the same state releases.
             let probe_settings =
                 Settings { kind: OptimizerKind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
             let given = protection(&learner.model, Clip::Automatic, 2);

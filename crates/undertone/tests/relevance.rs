@@ -1,4 +1,4 @@
-//! Relevance is neither made nor lost on its way through a model.
+//! Relevance is neither created nor lost on its way through a model.
 
 mod published;
 
@@ -83,7 +83,7 @@ fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
     all
 }
 
-/// What has no rule says so in one sentence, by name.
+/// An operation without a rule gives a one-sentence error that names it.
 #[test]
 fn relevance_without_a_rule_is_refused() {
     let task_head = TaskHead::SequenceClassification;
@@ -123,8 +123,8 @@ fn the_total_is_the_same_at_every_layer() {
     }
 }
 
-/// Equation 17: what goes into a LoRA's B goes on to its A, while B is zero and when it is not, and
-/// for single parts of a fused layer, too.
+/// Equation 17: the relevance of a LoRA's B passes to its A, whether B is zero or not, and also for
+/// single parts of a fused layer.
 #[test]
 fn both_halves_of_a_lora_carry_the_same() {
     let task_head = TaskHead::SequenceClassification;
@@ -186,9 +186,9 @@ fn examples(task_head: TaskHead, count: u32) -> Vec<Example> {
     (0..count).map(of).collect()
 }
 
-/// The map of weights that begin at zero is the model's and the data's, not that of a draw: two
-/// seeds have the same map in both halves of LoRA and of an adapter, tensor by tensor, and the same
-/// mask but for a few coordinates.
+/// The map of weights that start at zero depends on the model and the data, not on the random draw.
+/// Two seeds give the same map in both halves of LoRA and of an adapter, tensor by tensor, and the
+/// same mask up to a few coordinates.
 #[test]
 fn maps_of_two_seeds_agree() {
     for (architecture, task_head) in
@@ -224,7 +224,7 @@ fn maps_of_two_seeds_agree() {
     }
 }
 
-/// An example's map is the same whoever else is in the data, and in whichever row it stands.
+/// An example's map depends neither on the other examples nor on its row.
 #[test]
 fn a_map_does_not_depend_on_other_examples() {
     let tuning = Tuning::Lora(LoraSettings { rank: 2, ..LoraSettings::default() });
@@ -261,7 +261,7 @@ fn biases_have_relevance_under_bitfit() {
 }
 
 /// Equation 16 through a model, by value: the head's two biases and that of the last normalization,
-/// from the hidden state of [CLS] and the weights alone.
+/// computed from the hidden state of [CLS] and the weights alone.
 #[test]
 fn biases_under_bitfit_have_the_relevance_of_the_definition() {
     let task_head = TaskHead::SequenceClassification;
@@ -270,7 +270,7 @@ fn biases_under_bitfit_have_the_relevance_of_the_definition() {
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
         let numbers = parameter.value.to_vec().unwrap();
         let numbers = match parameter.shape.len() {
-            // Fresh weights are tiny, and fresh biases zero.
+            // Initial weights are tiny, and initial biases zero.
             2 => numbers.iter().map(|w| 10.0 * w).collect(),
             _ if parameter.name.ends_with("bias") => {
                 (0..parameter.len()).map(|i| 0.3 - 0.07 * (i % 9) as f32).collect()
@@ -291,7 +291,7 @@ fn biases_under_bitfit_have_the_relevance_of_the_definition() {
     let numbers = |id| -> Vec<f64> {
         model.parameters.value(id).to_vec().unwrap().iter().map(|&x| f64::from(x)).collect()
     };
-    // z of a layer, and the relevance of its inputs from that of its outputs.
+    // z of a layer, and the relevance of its inputs computed from that of its outputs.
     let layer = |layer: &Linear, x: &[f64], r: &dyn Fn(&[f64]) -> Vec<f64>| {
         let (w, b) = (numbers(layer.weight), numbers(layer.bias.unwrap()));
         let part = |o: usize, i: usize| w[o * layer.inputs + i] * x[i];
@@ -318,7 +318,7 @@ fn biases_under_bitfit_have_the_relevance_of_the_definition() {
     let (dense, _) = head.dense.as_ref().unwrap();
     let (before, _, _) = layer(dense, &hidden, &|z| vec![0.0; z.len()]);
     let pooled: Vec<f64> = before.iter().map(|z| z.tanh()).collect();
-    // All relevance begins at the label's logit.
+    // All relevance starts at the label's logit.
     let (_, of_pooled, of_out) = layer(&head.out, &pooled, &|_| vec![0.0, 1.0, 0.0]);
     let (_, of_hidden, of_dense) = layer(dense, &hidden, &|_| of_pooled.clone());
     let norm = model.network.blocks.last().unwrap().feed_forward_norm.clone();
@@ -407,7 +407,7 @@ fn two_groups_equal_the_script() {
     for (have, want) in map.mask(of("beta")).iter().zip(case["mask"].as_array().unwrap()) {
         assert_eq!(*have, matrix(want).dense().into_owned());
     }
-    // No model has parameters of eleven coordinates: the map is repeated over a head, and the
+    // No model has parameters with eleven coordinates, so the map is repeated over a head, and the
     // shares are those of its mask.
     let model = model(Architecture::Bert, TaskHead::SequenceClassification, &Tuning::Head);
     let all: Vec<f32> = relevance.concat();
@@ -433,8 +433,9 @@ fn two_groups_equal_the_script() {
     assert!((proved.noise_multiplier() - sigma).abs() < 1e-9);
 }
 
-/// Equation 16 for the bias by relative position, in a model whose queries are zero: a score is the
-/// bias alone, which has all of its relevance, and as a contribution leaves none to queries and keys.
+/// Equation 16 for the relative-position bias, in a model whose queries are zero: a score consists
+/// of the bias alone, which gets all of its relevance, and as a contribution leaves none to queries
+/// and keys.
 #[test]
 fn a_position_bias_has_the_relevance_of_its_share() {
     let task_head = TaskHead::SequenceClassification;
@@ -446,7 +447,7 @@ fn a_position_bias_has_the_relevance_of_its_share() {
         explainer.relevance(&example(task_head)).unwrap().of
     };
     let table = model.parameters.find("mpnet.encoder.relative_attention_bias.weight").unwrap();
-    // Of 32 buckets nine tokens meet those of the distances 0 to 8 back and 1 to 8 ahead.
+    // Of 32 buckets, nine tokens use those of distances 0 to 8 backward and 1 to 8 forward.
     let met: Vec<bool> = explained(&model, false)[table.index()]
         .chunks_exact(4)
         .map(|heads| heads.iter().any(|r| *r != 0.0))

@@ -1,5 +1,5 @@
-//! Metrics beside sacrebleu, rouge_score and scikit-learn; fixtures/scores/make.py made what they
-//! compute.
+//! Metrics compared with sacrebleu, rouge_score and scikit-learn, whose results
+//! fixtures/scores/make.py recorded.
 
 use serde_json::Value;
 use undertone::data::{Example, Target};

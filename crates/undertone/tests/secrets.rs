@@ -1,4 +1,4 @@
-//! What a language model says about a secret, against its definition: one forward pass for each
+//! What a language model knows about a secret, compared with the definition: one forward pass per
 //! question, and a softmax over the vocabulary.
 
 use crate::common::fixture;
@@ -74,7 +74,7 @@ fn causal_models_read_from_left_to_right() {
     let (model, tokenizer) = reader("gpt2-causal-lm");
     let reader = SecretReader::new(&model, &tokenizer, Hidden::default()).unwrap();
     let tokens = tokenizer.text("the book was 4 2 and good").unwrap().ids;
-    // The secret and all that follows, each from what stands before.
+    // The secret and everything that follows, each token predicted from the preceding ones.
     let wanted: f64 = (4..tokens.len())
         .map(|at| -log_probabilities(&model, &tokens[..at], at - 1)[tokens[at] as usize])
         .sum();
@@ -87,7 +87,7 @@ fn causal_models_read_from_left_to_right() {
     assert_eq!(reader.token_ranks(&secret()).unwrap(), ranks);
 }
 
-/// Of a long text, what stands around the secret is kept; a secret that does not fit is refused.
+/// Of a long text, the part around the secret is kept; a secret that does not fit is refused.
 #[test]
 fn a_long_context_is_cut_around_the_secret() {
     let (model, tokenizer) = reader("bert-masked-lm");

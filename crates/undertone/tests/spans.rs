@@ -1,4 +1,4 @@
-//! A tagger finds the spans that transformers' own pipeline finds with the same model.
+//! A tagger finds the same spans as transformers' own pipeline with the same model.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -47,7 +47,7 @@ fn a_tagger_finds_what_the_pipeline_of_transformers_finds() {
         spans += found.len();
     }
     assert!(spans > 10, "only {spans} spans: the fixture says little");
-    // A text that does not fit into the model is read in pieces.
+    // A text that exceeds the model's length is read in pieces.
     let long = vec![texts.join(" ")];
     assert!(tagger.find(&long).unwrap()[0].len() > 5);
     let error = write(&[json!("bad"), json!("neutral"), json!("good")]).unwrap_err().to_string();

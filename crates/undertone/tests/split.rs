@@ -1,4 +1,4 @@
-//! The two halves of a model as two folders: together they compute what the whole model does.
+//! The two halves of a model as two folders: together they compute the same as the whole model.
 
 use crate::common::difference;
 use std::fs;
@@ -27,7 +27,7 @@ fn examples(count: u32) -> Vec<Example> {
     (0..count).map(example).collect()
 }
 
-/// A plan without data, of a fixture's model.
+/// A plan without data, for a fixture's model.
 fn plan(folder: &Path, model: &str, tokenizer: &str, privacy: &str) -> Plan {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     fs::create_dir_all(folder.join("base")).unwrap();
@@ -47,8 +47,8 @@ fn plan(folder: &Path, model: &str, tokenizer: &str, privacy: &str) -> Plan {
     Plan::parse(&text, &["training.seed=5".to_owned()]).unwrap()
 }
 
-/// Wherever the noise is, the owner's folder computes the rows that the whole model would, and the
-/// provider's half goes on from them as the whole model would.
+/// Wherever the noise is added, the owner's folder computes the same rows as the whole model, and
+/// the provider's half continues from them as the whole model would.
 #[test]
 fn both_halves_together_are_the_model() {
     let bert = ("bert-classification", "tokenizer-wordpiece");
@@ -82,7 +82,7 @@ fn both_halves_together_are_the_model() {
         let layer = split.model.network.sanitizer.as_ref().unwrap();
         let wanted = layer.released(bounded, &starts, None).dense().to_vec();
         assert_close(&rows, &wanted, 1e-5, privacy);
-        // Without a calibration, which is for noisy rows.
+        // Without a calibration, which is meant for noisy rows.
         if layer.calibration.is_none() {
             let provider =
                 ProviderHalf::load(&whole, split.releases.clone(), None, &Device::Cpu).unwrap();
@@ -90,7 +90,7 @@ fn both_halves_together_are_the_model() {
             let wanted = split.model.logits(&batch, None).unwrap().to_vec().unwrap();
             assert_close(&logits, &wanted, 1e-5, privacy);
         }
-        // pre(·) has no more of the model than it needs.
+        // pre(·) contains no more of the model than it needs.
         let bytes = |folder: &Path| fs::metadata(folder.join("model.safetensors")).unwrap().len();
         assert!(bytes(&pre) < bytes(&whole), "{privacy}");
     }
@@ -122,8 +122,8 @@ fn each_release_has_the_noise_of_its_own_secret() {
             assert_close(row, &wanted, 1e-6, "noise");
         }
     }
-    // Alone or among others, to the last bit: a release depends on no other example. Adversarial
-    // weights could amplify a last digit to all of C.
+    // A release is bit-identical whether it is computed alone or with others: it depends on no
+    // other example. Adversarial weights could amplify a last digit to all of C.
     let alone = owner.release(&examples[4..5], &secrets[4..5], kind, &noise).unwrap();
     assert_eq!(alone[0], found[4]);
     let turned: Vec<Example> = examples.iter().rev().cloned().collect();
@@ -146,7 +146,7 @@ fn the_provider_learns_from_releases() {
         let epsilon = split.label_epsilon;
         let provider =
             ProviderHalf::load(&whole, split.releases.clone(), epsilon, &Device::Cpu).unwrap();
-        // Rows whose first number is the class, under the noise and the flips that are known.
+        // Rows whose first value is the class, with known noise and label flips.
         let labels = RandomizedLabels::new(&Secret::from_seed(3), epsilon.unwrap(), 3);
         let std = split.releases.noise_multipliers[0] * f64::from(split.config.norm);
         let noise = EmbeddingNoise::new(&Secret::from_seed(4), ReleaseKind::Once, vec![std]);
@@ -173,7 +173,7 @@ fn the_provider_learns_from_releases() {
         assert_eq!(count, 4000);
         let logits = provider.logits([clean(0), clean(1)].concat()).unwrap();
         assert!(logits[0][0] > logits[0][1] && logits[1][1] > logits[1][0], "{learn}: {logits:?}");
-        // Saved and loaded, it says the same.
+        // Saved and loaded, it gives the same predictions.
         let saved = folder.path().join("saved");
         provider.save(&saved, &whole).unwrap();
         let again =

@@ -1,9 +1,10 @@
-//! Steps of a learner, without a ledger: the examples are made up.
+//! Steps of a learner without a ledger: the examples are synthetic.
 
 use undertone::data::Batch;
 use undertone::step::{Cost, Learner, Step, StepSettings};
 
-/// Begins a step of which the sum alone is of interest.
+/// Begins a step of which only the sum matters.
+///
 pub fn begun(learner: &mut Learner, noise_multiplier: f64) -> Step {
     let settings = StepSettings { number: 0, noise_multiplier, divisor: 1.0, learning_rate: 0.0 };
     learner.begin_step(settings).unwrap()

@@ -1,4 +1,4 @@
-"""What both recipes share: rows in, a random part of them out."""
+"""Shared by the recipes: reads rows and writes random subsets of them."""
 
 import json
 import random
@@ -6,7 +6,7 @@ import sys
 
 
 def fail(sentence):
-    """Ends with one sentence and the exit code of a user's mistake."""
+    """Exits with one sentence and the exit code of a user error."""
     print(f"error: {sentence}", file=sys.stderr)
     sys.exit(2)
 
@@ -27,8 +27,9 @@ def json_lines(path):
 
 
 def divide(rows, train, validation, seed, group=None):
-    """Two random lists of so many rows (None: nine tenths, and the rest). Rows with the same
-    `group` come into the same list."""
+    """Two random lists with these numbers of rows (None: nine tenths, and the rest). Rows with the
+    same
+    `group` are in the same list."""
     order = random.Random(seed)
     rows = list(rows)
     order.shuffle(rows)
@@ -56,7 +57,7 @@ def divide(rows, train, validation, seed, group=None):
 
 
 def write(folder, train, validation):
-    """train.jsonl and validation.jsonl."""
+    """Writes train.jsonl and validation.jsonl."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in [("train", train), ("validation", validation)]:
         path = folder / f"{name}.jsonl"

@@ -33,7 +33,8 @@ def cases(raw):
 
 
 def passages(paragraphs, characters):
-    """Runs of paragraphs of about so many characters. A paragraph that is longer stands alone."""
+    """Runs of paragraphs with about this number of characters. A longer paragraph forms its own
+    run."""
     run, length = [], 0
     for paragraph in (" ".join(line.split()) for line in paragraphs):
         if not paragraph:

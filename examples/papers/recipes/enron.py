@@ -17,7 +17,7 @@ import re
 
 from common import divide, fail, json_lines, write
 
-# Where the words of somebody else begin.
+# Patterns that mark the beginning of quoted or forwarded text.
 QUOTED = re.compile(
     r"^(\s*-{2,}\s*(Original Message|Forwarded by|Inline attachment)"
     r"|\s*>|\s*_{10,}|\s*From:\s|\s*To:\s"
@@ -28,13 +28,13 @@ QUOTED = re.compile(
 
 
 def own_words(body):
-    """The text until the first line that quotes, forwards or repeats a header."""
+    """The text up to the first line that quotes, forwards or repeats a header."""
     lines = []
     for line in body.replace("\r\n", "\n").split("\n"):
         if QUOTED.match(line):
             break
         lines.append(" ".join(line.split()))
-    # The sender's name above a date belongs to what is quoted: "\tStinson Gibner@ECT".
+    # The sender's name above a date belongs to the quotation: "\tStinson Gibner@ECT".
     while lines and (not lines[-1] or lines[-1].endswith(("@ECT", "@ENRON", "@Enron"))):
         lines.pop()
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

@@ -78,7 +78,7 @@ def mails(source):
 
 
 def share(text):
-    """A number from 0 to 1 that depends on the text alone."""
+    """A number from 0 to 1 that depends only on the text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") / (1 << 56)
 
 

@@ -41,7 +41,7 @@ class Recipes(unittest.TestCase):
                 out.write(json.dumps({"itemid": case, "text": "\n".join(text)}) + "\n")
         for source in [raw, lines]:
             train, validation = self.both("echr.py", source, "--characters", 700)
-            # Two paragraphs of about 330 characters go into a passage: 30 passages.
+            # Two paragraphs of about 330 characters fit in a passage: 30 passages.
             self.assertEqual((len(train), len(validation)), (27, 3))
             self.assertTrue(all(len(row["text"]) <= 700 for row in train))
             texts = {row["text"] for row in train + validation}

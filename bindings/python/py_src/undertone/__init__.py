@@ -6,8 +6,8 @@
                    author="patient", epsilon=8, out="runs/first")
     print(run.guarantee)
 
-The same engine as the `undertone` program, without torch. A run folder is the same, too: either
-side can resume, audit and report what the other has trained.
+Uses the same engine as the `undertone` program, without torch. The run folder is the same, too:
+either side can resume, audit and report on runs of the other.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def opacus_accountant(name: str = "undertone") -> str:
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use: `undertone.hf` is only for those who have transformers.
+    # Imported on first use: `undertone.hf` requires transformers.
     if name == "hf":
         from importlib import import_module
 

@@ -8,10 +8,10 @@ from . import hf as hf
 __version__: str
 
 class UndertoneError(Exception):
-    """The engine could not do its work."""
+    """The engine failed to do its work."""
 
 class UserError(UndertoneError):
-    """An argument or its data cannot be used; the message says what must hold."""
+    """An argument or its data is invalid; the message states the requirement."""
 
 class Epsilon(NamedTuple):
     upper: float

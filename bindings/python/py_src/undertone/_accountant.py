@@ -24,10 +24,10 @@ class Delta(NamedTuple):
 
 
 class Guarantee(NamedTuple):
-    """What a ledger proves: (ε, δ)-differential privacy, and for whom.
+    """The guarantee proved by a ledger: (ε, δ)-differential privacy, and for whom.
 
-    `epsilon` is the certified upper bound. `mode` is "proved" only if the guarantee holds for what
-    ran: "paper" and "seeded" runs guarantee nothing.
+    `epsilon` is the certified upper bound. `mode` is "proved" only if the guarantee holds for the
+    algorithm that ran: "paper" and "seeded" runs guarantee nothing.
     """
 
     epsilon: float
@@ -58,7 +58,7 @@ class Guarantee(NamedTuple):
 
 
 def guarantee_of(found: dict[str, Any]) -> Guarantee | None:
-    """The guarantee of a run as the native module read it."""
+    """The guarantee of a run as read by the native module."""
     value = found["guarantee"]
     if value is None:
         return None
@@ -99,7 +99,7 @@ def float_of(value: Any, name: str) -> float:
 
 
 class Accountant:
-    """Composes what was released, and bounds its ε or δ from both sides.
+    """Composes releases and bounds their ε or δ from both sides.
 
     Every answer is certified: the true value lies between `lower` and `upper`.
     """
@@ -143,7 +143,7 @@ class Accountant:
 
     def _add(self, event: dict[str, Any], count: int) -> Accountant:
         part = {"event": event, "count": count_of(count, "count")}
-        # Checks the event, so that the mistake is reported where it was made.
+        # Validate the event now, so that the error is raised where it was made.
         _undertone.epsilon(self.adjacency, [{**part, "count": 1}], 0.1, "rdp")
         self._parts.append(part)
         return self

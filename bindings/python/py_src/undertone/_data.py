@@ -1,4 +1,4 @@
-"""Data that Python holds in memory, in the forms people have it in."""
+"""Data held in memory by Python, in its common forms."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KINDS = (
 
 
 def path_of(data: Any) -> str | None:
-    """The path that the data is in, if it is a path."""
+    """The path of the data, if it is a path."""
     if isinstance(data, (str, os.PathLike)):
         return os.fsdecode(os.fspath(data))
     return None
 
 
 def rows_of(data: Any, columns: list[str], name: str = "data") -> Rows:
-    """The needed columns of some data in memory."""
+    """The required columns of data in memory."""
     module = type(data).__module__.split(".")[0]
     if isinstance(data, dict) and module != "datasets":
         return Rows.from_columns(name, dict_of_columns(data, name), columns)
@@ -54,7 +54,7 @@ def dict_of_columns(data: dict[Any, Any], name: str) -> dict[str, Any]:
 
 
 def rows_of_pandas(data: Any, columns: list[str], name: str) -> Rows:
-    """A DataFrame of pandas: through Arrow if pyarrow is there, otherwise column by column."""
+    """A pandas DataFrame: through Arrow if pyarrow is installed, otherwise column by column."""
     if type(data).__name__ != "DataFrame":
         raise UserError(f"{name} is a {type(data).__name__} of pandas; give a DataFrame")
     available = [str(column) for column in data.columns]
@@ -72,7 +72,7 @@ def rows_of_pandas(data: Any, columns: list[str], name: str) -> Rows:
     try:
         table = pyarrow.Table.from_pandas(data[wanted], preserve_index=False)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-        # Columns of mixed types: the conversion by values says which.
+        # Columns of mixed types: the conversion by values reports which one.
         return rows_of_columns(data, wanted, columns, name, available)
     return Rows.from_arrow(name, table, columns)
 
@@ -81,7 +81,7 @@ def rows_of_columns(
     data: Any, wanted: list[Any], columns: list[str], name: str, available: list[str]
 ) -> Rows:
     lists: dict[str, Any] = {str(column): data[column].tolist() for column in wanted}
-    # Named, so that a message about a missing column lists them.
+    # Named, so that an error about a missing column lists them.
     lists.update({column: [] for column in available if column not in lists})
     return Rows.from_columns(name, lists, columns)
 

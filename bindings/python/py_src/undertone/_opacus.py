@@ -18,7 +18,7 @@ def register(name: str) -> str:
         raise UserError("Opacus is not installed: pip install opacus") from error
 
     class CertifiedAccountant(IAccountant):  # type: ignore[misc]
-        """Upper bounds of ε that are proved, from the same history as Opacus' accountants."""
+        """Proved upper bounds of ε, from the same history as Opacus' accountants."""
 
         def __init__(self) -> None:
             super().__init__()

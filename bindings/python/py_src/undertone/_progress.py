@@ -30,7 +30,7 @@ class Progress:
 
     @property
     def callback(self) -> Callable[[dict[str, Any]], None] | None:
-        """The callback that the engine calls, or None if there is none."""
+        """The callback for the engine, or None if there is nothing to call."""
         return self._emit if self._listeners else None
 
     def _emit(self, event: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ class Progress:
             listener(event)
 
     def end(self, run: Run) -> Run:
-        """Passes on that the run is finished."""
+        """Reports that the run is finished."""
         self._emit({"event": "end", "folder": str(run.folder), "summary": run.summary})
         return run
 
@@ -51,7 +51,8 @@ class Progress:
 
 
 class Bar:
-    """A progress bar: tqdm's where it is installed, in terminals and notebooks, or plain lines."""
+    """A progress bar: tqdm's if it is installed, in terminals and notebooks, otherwise plain
+    lines."""
 
     def __init__(self) -> None:
         self._bar: Any = None

@@ -1,4 +1,4 @@
-"""Training, and what can be done with a run."""
+"""Training, and the operations on a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KEYS = {
 
 OTHERS = ("model", "data", "validation", "out", "device", "precision", "callbacks", "verbose")
 
-# What other libraries call a keyword.
+# Names of a keyword in other libraries.
 ALIASES = {
     "eps": "epsilon",
     "target_epsilon": "epsilon",
@@ -135,9 +135,9 @@ def resume(
     callbacks: Iterable[Callback] = (),
     verbose: bool = False,
 ) -> Run:
-    """Resume an interrupted run, whether it was begun here or on the command line.
+    """Resume an interrupted run, whether it was started here or on the command line.
 
-    The rows of a run on data in memory are in its folder; `data` is needed only where they were
+    The folder contains the rows of a run on data in memory; `data` is needed only if they were
     removed.
     """
     path = Path(os.fspath(folder))
@@ -175,7 +175,7 @@ def set_model(keys: dict[str, Any], model: Any) -> None:
 
 
 def task_of(columns: Mapping[str, Any]) -> str | None:
-    """The task that the given columns are for."""
+    """The task that the given columns belong to."""
     classifies = "label" in columns or "labels" in columns
     completes = "prompt" in columns or "completion" in columns
     chats = "messages" in columns
@@ -218,7 +218,7 @@ def write_report(runs: Any, out: Any, public: bool) -> None:
 
 
 def inline(page: str) -> str:
-    """A page inside of a notebook, with its own style."""
+    """A page inside a notebook, with its own style."""
     return (
         f'<iframe srcdoc="{escape(page, quote=True)}" sandbox '
         'style="width:100%;height:36em;border:0"></iframe>'
@@ -226,7 +226,7 @@ def inline(page: str) -> str:
 
 
 class Run:
-    """A finished run, by its folder: its guarantee, its model and its evidence.
+    """A finished run, given by its folder: its guarantee, its model and its evidence.
 
     Reading it checks that its ledger proves the guarantee.
     """
@@ -242,23 +242,23 @@ class Run:
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What the ledger proves; None for a run without privacy."""
+        """The guarantee proved by the ledger; None for a non-private run."""
         return guarantee_of(self._found)
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Metrics of the model on the validation data; empty without any."""
+        """Metrics of the model on the validation data; empty without validation data."""
         metrics: dict[str, Any] = self.summary.get("metrics", {}).get("validation") or {}
         return metrics
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
-        """What was released, one dict per kind of release with its count."""
+        """All releases: one dict per kind of release, with its count."""
         return list(self._found["ledger"] or [])
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """One dict per step. Losses were computed from the private data without noise."""
+        """One dict per step. Losses are computed from private data without noise."""
         return list(self._found["history"])
 
     @property
@@ -275,7 +275,7 @@ class Run:
 
     @property
     def audits(self) -> dict[str, Any]:
-        """What all attacks on this run found so far."""
+        """Results of all attacks on this run so far."""
         found: dict[str, Any] = self._found["audit"]
         return found
 
@@ -331,7 +331,7 @@ class Run:
         seed: int | None = None,
         batch: int = 16,
     ) -> list[dict[str, str]]:
-        """Completions of prompts: dicts with `prompt`, `completion` and the whole `text`."""
+        """Completions of prompts: dicts with `prompt`, `completion` and the full `text`."""
         every = [prompts] if isinstance(prompts, str) else list(prompts)
         for number, prompt in enumerate(every):
             if not isinstance(prompt, str):
@@ -349,7 +349,7 @@ class Run:
         )
 
     def audit(self, attack: str = "membership", **options: Any) -> AuditResult:
-        """Attack the run, and save what was found in its folder.
+        """Attack the run and save the results in its folder.
 
         `attack` is "membership", "exposure", "extraction", "reconstruction", "all" or "one-run".
         Options are those of `undertone audit` with underscores: `shadows=8`. Files may be data in
@@ -401,7 +401,7 @@ class Run:
 
 
 def text_row(number: int, row: Any, columns: list[str]) -> dict[str, Any]:
-    """A text, or a tuple of as many texts as the task has columns, as a row."""
+    """A row from a text, or from a tuple with one text for each text column of the task."""
     texts = [row] if isinstance(row, str) else row
     if not isinstance(texts, (list, tuple)) or len(texts) != len(columns):
         count = "a text" if len(columns) == 1 else f"a tuple of {len(columns)} texts"
@@ -415,7 +415,7 @@ def seed_of(seed: Any) -> int:
     return seed
 
 
-# The attacks on a run, and what each of them leaves in audit.json.
+# The attacks on a run, and the fields of audit.json that each of them writes.
 FIELDS = {
     "membership": ("membership", "non_members"),
     "exposure": ("exposure", "found_exposure"),
@@ -427,7 +427,7 @@ FIELDS = {
 
 
 class AuditResult:
-    """What an attack found: `results`, as in audit.json."""
+    """The results of an attack: `results`, as in audit.json."""
 
     def __init__(self, attack: str, folder: Path, results: dict[str, Any]) -> None:
         self.attack = attack
@@ -443,7 +443,7 @@ class AuditResult:
 
 
 class Demo(NamedTuple):
-    """A small model and made-up letters, for trying things out without a network."""
+    """A small model and synthetic letters, for trying things out without a network."""
 
     folder: Path
     model: Path

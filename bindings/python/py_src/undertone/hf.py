@@ -1,4 +1,4 @@
-"""Callbacks of transformers' Trainer on undertone's training: W&B, MLflow, TensorBoard.
+"""Callbacks of transformers' Trainer for undertone's training: W&B, MLflow, TensorBoard.
 
     from transformers.integrations import TensorBoardCallback
     ut.train(…, callbacks=[ut.hf.logger(TensorBoardCallback(), output_dir="logs")])
@@ -13,7 +13,7 @@ from ._undertone import UserError
 
 __all__ = ["logger"]
 
-# The figures of a step that are logged, if the step has them.
+# The figures of a step to log, if the step has them.
 FIGURES = (
     "loss",
     "epsilon",
@@ -29,8 +29,8 @@ def logger(
 ) -> Callable[[dict[str, Any]], None]:
     """A callback for `train` that drives TrainerCallbacks: begin, log, step and end.
 
-    It logs losses, which were computed from private data without noise: log where only those who
-    may see the data can read.
+    It logs losses, which are computed from private data without noise: log only to places that are
+    restricted to those who may see the data.
     """
     try:
         from transformers import TrainerControl, TrainerState, TrainingArguments

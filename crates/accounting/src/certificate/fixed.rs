@@ -1,8 +1,8 @@
 //! Fixed-point arithmetic with hundreds of bits: exp, ln and the normal distribution.
 //!
 //! A number is an integer over 2^bits. Results are accurate to well below 2^−(bits − 40) times
-//! their condition, without proof: the independent checker encloses every number rigorously and
-//! refuses a certificate that is wrong.
+//! their condition number. This is not proved: the independent checker encloses every number
+//! rigorously and refuses a wrong certificate.
 
 use num_bigint::BigInt;
 use std::collections::HashMap;
@@ -111,7 +111,7 @@ impl Fixed {
         })
     }
 
-    /// A constant that is computed once for each number of bits.
+    /// A constant, computed once for each number of bits.
     fn constant(&self, name: u8, compute: impl Fn(Fixed) -> BigInt) -> BigInt {
         static KNOWN: Mutex<Option<HashMap<(u8, u64), BigInt>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl Fixed {
         if square > 2 * self.bits {
             return BigInt::ZERO;
         }
-        // The series grows to e^{z²/2}; that many more bits keep the product accurate.
+        // The series grows to e^{z²/2}; extra bits keep the product accurate.
         let more = square + 32;
         let fine = Fixed { bits: self.bits + more };
         let z = z << more;

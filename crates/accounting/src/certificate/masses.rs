@@ -1,7 +1,7 @@
 //! Masses on a grid of likelihood ratios, and their composition in exact integers.
 //!
-//! The rules are those of the checker's README: each number is the least integer that they allow,
-//! so two implementations agree to the last digit.
+//! The rules are those of the checker's README: each number is the least integer that satisfies
+//! them, so two implementations agree to the last digit.
 
 use super::fixed::Fixed;
 use super::pair::{Curve, Pair, response};
@@ -25,11 +25,11 @@ pub struct Masses {
 
 /// Bits kept beyond the unit of masses.
 const SPARE_BITS: u64 = 192;
-/// A mass is rounded up as if it were larger by 2^−this units, more than its numerical error.
+/// Each mass is rounded up after adding 2^−MARGIN_BITS units, more than its numerical error.
 const MARGIN_BITS: u64 = 48;
 
 impl Grid {
-    /// The distance of two neighboring losses.
+    /// The distance between neighboring losses.
     pub fn step(&self) -> f64 {
         (1.0 / self.mesh as f64).ln_1p()
     }
@@ -62,7 +62,7 @@ impl Grid {
         (-(-x >> unit)).to_biguint().unwrap_or_default()
     }
 
-    /// The masses of a pair, where P's mass outside of the grid's range is about `cut`.
+    /// The masses of a pair, where P's mass outside the grid's range is about `cut`.
     pub fn masses(&self, pair: &Pair, cut: f64) -> Masses {
         let (low, high) = pair.losses(cut);
         let first = (low / self.step()).floor() as i64 - 1;
@@ -123,7 +123,7 @@ impl Grid {
         Masses { first: -widest, mass, infinite: BigUint::ZERO }
     }
 
-    /// The product of two pairs, without up to `cut` of mass at either end.
+    /// The product of two pairs, with up to `cut` of mass removed at either end.
     pub fn composed(&self, a: &Masses, b: &Masses, cut: &BigUint) -> Masses {
         let mut mass = convolved(&a.mass, &b.mass);
         mass.par_iter_mut().with_min_len(512).for_each(|m| *m = self.shifted_up(m));
@@ -151,7 +151,7 @@ impl Grid {
         if &down << self.scale == *m { down } else { down + 1_u32 }
     }
 
-    /// `count` releases, by squaring.
+    /// The composition of `count` releases, by repeated squaring.
     pub fn repeated(&self, once: &Masses, count: u64, cut: impl Fn(u64) -> BigUint) -> Masses {
         let (mut power, mut done) = (once.clone(), 1);
         for bit in (0..count.ilog2()).rev() {
@@ -202,7 +202,8 @@ impl Grid {
     }
 }
 
-/// The convolution of two lists, as one product of long integers with a block for each entry.
+/// The convolution of two lists, computed as one product of long integers with a block for each
+/// entry.
 fn convolved(a: &[BigUint], b: &[BigUint]) -> Vec<BigUint> {
     let most = |list: &[BigUint]| list.iter().map(BigUint::bits).max().unwrap_or(0);
     let terms = a.len().min(b.len()).ilog2() as u64 + 1;

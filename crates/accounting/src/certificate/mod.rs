@@ -1,12 +1,13 @@
-//! Certificates: an (ε, δ) that others can check without this code.
+//! Certificates: an (ε, δ) that can be verified without this code.
 //!
 //! A certificate lists the events, the masses of a dominating pair for each of them as integers
-//! over a power of two, and δ at ε. The mathematics and the format are described in
-//! `checker/README.md`; the program beside it derives every number again, with rational bounds
-//! instead of floating-point arithmetic, and refuses the certificate if one differs.
+//! over a power of two, and δ at ε. `checker/README.md` describes the mathematics and the format.
+//! The program beside it recomputes every number with rational bounds instead of floating-point
+//! arithmetic, and refuses the certificate if one differs.
 //!
-//! Everything here may be wrong without harm: a wrong number is refused. So the choice of mesh and
-//! range comes from the accountant's sketches, and masses from plain high-precision arithmetic.
+//! Errors here are harmless, because the checker refuses a wrong number. The mesh and the range
+//! therefore come from the accountant's sketches, and the masses from plain high-precision
+//! arithmetic.
 
 mod fixed;
 mod masses;
@@ -28,7 +29,7 @@ pub const FORMAT: &str = "undertone-certificate-1";
 pub struct Certificate {
     /// [`FORMAT`].
     pub format: &'static str,
-    /// Which data sets are neighbors.
+    /// Neighboring relation between data sets.
     pub adjacency: Adjacency,
     /// Everything that was released.
     pub events: Vec<CertifiedEvent>,
@@ -40,13 +41,13 @@ pub struct Certificate {
     pub mesh: u64,
     /// Masses are integers in units of 2^−scale.
     pub scale: u64,
-    /// The mass that composition may move to an infinite loss each time, in the same unit.
+    /// The mass that each composition may move to an infinite loss, in the same unit.
     pub tail: u64,
-    /// One entry if presence and absence of the unit are alike, otherwise one for each.
+    /// One entry if both directions are equal, otherwise one entry each for presence and absence.
     pub directions: Vec<DirectionMasses>,
 }
 
-/// An event and how often it happened.
+/// An event and the number of times it happened.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct CertifiedEvent {
     #[serde(flatten)]
@@ -54,7 +55,7 @@ pub struct CertifiedEvent {
     count: u64,
 }
 
-/// The dominating pairs if the unit is present, or if it is absent.
+/// The dominating pairs for the case that the unit is present, or absent.
 #[derive(Debug, Clone, Serialize)]
 pub struct DirectionMasses {
     unit: &'static str,
@@ -69,7 +70,7 @@ struct PairMasses {
     masses: Vec<(i64, String)>,
 }
 
-/// The given half of the (ε, δ) that is certified.
+/// Which half of the certified (ε, δ) is given.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
     /// The smallest ε at this δ.
@@ -78,7 +79,7 @@ pub enum Target {
     Epsilon(f64),
 }
 
-/// A certificate and what it says, as doubles rounded up.
+/// A certificate with its ε and δ as doubles, rounded up.
 #[derive(Debug, Clone)]
 pub struct Certified {
     /// The certificate.
@@ -92,17 +93,17 @@ pub struct Certified {
 }
 
 /// How far the certified value may lie above the accountant's upper bound before a finer mesh is
-/// tried: a share of ε, or of δ.
+/// tried, as a share of ε or of δ.
 const EPSILON_EXCESS: f64 = 0.005;
 const DELTA_EXCESS: f64 = 0.03;
-/// Share of δ that may be cut off with the tails.
+/// Share of δ that may be truncated with the tails.
 const CUT_SHARE: f64 = 1e-5;
-/// Most masses of all pairs of one direction. Checking takes about 2 ms for each.
+/// Maximum number of masses of all pairs of one direction. Checking takes about 2 ms per mass.
 const MOST_MASSES: f64 = 30_000.0;
 const REFINEMENTS: usize = 4;
 
-/// Certifies `composition`: the smallest ε at a δ, or the smallest δ at an ε, up to about half a
-/// percent.
+/// Certifies `composition`: the smallest ε at a δ, or the smallest δ at an ε, to within about half
+/// a percent.
 pub fn certify(composition: &Composition, target: Target) -> Result<Certified> {
     composition.validate()?;
     let pairs = pairs_of(composition)?;
@@ -146,11 +147,11 @@ pub fn certify(composition: &Composition, target: Target) -> Result<Certified> {
     best.ok_or(Error::NotCertifiable { why: "no mesh is fine enough" })
 }
 
-/// δ and ε below these are not resolved any further.
+/// δ and ε are not resolved below these values.
 const LEAST_DELTA: f64 = 1e-20;
 const LEAST_EPSILON: f64 = 1e-3;
 
-/// The finest mesh for which the pairs have no more masses than allowed.
+/// The finest mesh at which the pairs stay within the allowed number of masses.
 fn finest_step(pairs: &[(Pair, u64)], delta: f64) -> f64 {
     let cut = cut_of(pairs, delta);
     let range = |pair: &Pair| match pair {
@@ -164,7 +165,7 @@ fn releases(pairs: &[(Pair, u64)]) -> u64 {
     pairs.iter().map(|(_, count)| count).sum()
 }
 
-/// The probability that may be cut off at either end of one release.
+/// The probability that may be truncated at either end of one release.
 fn cut_of(pairs: &[(Pair, u64)], delta: f64) -> f64 {
     CUT_SHARE * delta / releases(pairs) as f64
 }
@@ -191,8 +192,8 @@ impl Draft {
     fn new(pairs: &[(Pair, u64)], delta: f64, step: f64) -> Draft {
         let count = releases(pairs);
         let mesh = (1.0 / step).round().clamp(2.0, 1e8) as u64;
-        // Every composition rounds up by one unit at each point: all units together stay below a
-        // small share of δ.
+        // Every composition rounds up by one unit at each point; all these units together stay
+        // below a small share of δ.
         let unit = CUT_SHARE * delta / (count as f64 * (1_u64 << 20) as f64);
         let scale = (-unit.log2() / 8.0).ceil() as u64 * 8;
         let grid = Grid { mesh, scale: scale.clamp(64, 248) };
@@ -264,7 +265,7 @@ impl Draft {
         self.directions.iter().map(of).collect()
     }
 
-    /// The least ε with a few digits at which δ is at most `delta`.
+    /// The least ε, to a few digits, at which δ is at most `delta`.
     fn least_epsilon(&self, delta: f64, near: f64) -> Result<Decimal> {
         let unit = 2_f64.powi(-(self.grid.scale as i32));
         let doubles: Vec<(Vec<f64>, i64, f64)> = self
@@ -294,7 +295,7 @@ impl Draft {
         }
         let decimals = (5.0 - high.max(LEAST_EPSILON).log10()).ceil().clamp(0.0, 12.0) as u32;
         let digits = (high * 10_f64.powi(decimals as i32)).ceil().max(1.0) as u64;
-        // The exact δ decides; the double is at most a few units off.
+        // The exact δ decides; the double differs by at most a few units.
         let limit = largest_below(delta, self.grid.scale);
         for digits in digits..digits + 100 {
             let epsilon = Decimal { digits: digits.into(), decimals };

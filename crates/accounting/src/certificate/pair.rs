@@ -1,14 +1,14 @@
 //! Hockey-stick curves of dominating pairs, to hundreds of bits.
 //!
-//! The pairs are those of `pld/PROOFS.md`, sections 1 to 3 and 6, and the rules by which events
-//! become pairs are those of the checker's README.
+//! The pairs are those of `pld/PROOFS.md`, sections 1 to 3 and 6; the checker's README gives the
+//! rules that turn events into pairs.
 
 use super::fixed::Fixed;
 use crate::normal::{upper_quantile, upper_tail};
 use crate::{Adjacency, Composition, Error, Event, Result};
 use num_bigint::BigInt;
 
-/// The bits after the point of a shift, which is rounded up to them.
+/// Number of fractional bits of a shift, which is rounded up.
 const SHIFT_BITS: u64 = 128;
 
 /// A pair of distributions that dominates a release.
@@ -22,13 +22,13 @@ pub enum Pair {
 pub enum Mixture {
     /// (1 − q)N(0) + qN(s) against N(0): the unit is present.
     Shifted,
-    /// The same exchanged: the unit is absent.
+    /// The same pair with P and Q exchanged: the unit is absent.
     Unshifted,
     /// (1 − q)N(0) + qN(s) against (1 − q)N(0) + qN(−s): a unit is replaced.
     Opposed,
 }
 
-/// A distance of means in standard deviations, as an integer over 2^128.
+/// A distance between means in standard deviations, as an integer over 2^128.
 #[derive(Clone, Debug)]
 pub struct Shift {
     exact: BigInt,
@@ -75,8 +75,8 @@ impl Ratio {
     }
 }
 
-/// The pairs of a composition, in the order of the certificate, and how often each is released.
-/// Gaussian releases without sampling are one pair together.
+/// The pairs of a composition in the order of the certificate, each with its number of releases.
+/// All Gaussian releases without sampling become one pair.
 pub fn pairs_of(composition: &Composition) -> Result<Vec<(Pair, u64)>> {
     let mut pairs = Vec::new();
     let mut gaussian: Option<Ratio> = None;
@@ -132,7 +132,7 @@ impl Pair {
         }
     }
 
-    /// Approximate range of losses outside of which P has at most the mass `cut` on either side.
+    /// Approximate range of losses; P has at most the mass `cut` on either side of it.
     pub fn losses(&self, cut: f64) -> (f64, f64) {
         let (kind, q, s) = match self {
             Pair::Response { epsilon, .. } => return (-epsilon, *epsilon),
@@ -160,7 +160,7 @@ impl Pair {
     }
 }
 
-/// A mixture at one precision.
+/// A mixture, evaluated at one precision.
 pub struct Curve {
     kind: Mixture,
     fixed: Fixed,

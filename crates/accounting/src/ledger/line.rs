@@ -13,11 +13,11 @@ pub enum Entry {
     Terms(Terms),
     /// A release that was, or is about to be, made.
     Spent(Part),
-    /// Replaces a torn line, which counts as all of these.
+    /// Replaces a torn line, which counts as one release of each of these.
     Repair(Vec<Part>),
 }
 
-/// The part of a line that its hash covers.
+/// The part of a line covered by its hash.
 #[derive(Serialize, Deserialize)]
 struct Body {
     #[serde(flatten)]
@@ -35,7 +35,7 @@ pub struct Line {
 const HASH_KEY: &str = ",\"hash\":\"";
 
 impl Line {
-    /// The line with `entry` that follows the line with the hash `previous`.
+    /// Seals `entry` into a line that follows the line with the hash `previous`.
     pub fn seal(entry: Entry, previous: &str) -> Line {
         let body = Body { entry, previous: previous.to_owned() };
         let json = serde_json::to_string(&body).expect("events are finite numbers and names");
@@ -45,7 +45,8 @@ impl Line {
         Line { entry: body.entry, hash, text }
     }
 
-    /// Parses a line; `None` unless it is whole, its hash is right and it follows `previous`.
+    /// Parses a line. Returns `None` unless the line is complete, its hash is correct and it
+    /// follows `previous`.
     pub fn parse(bytes: &[u8], previous: &str) -> Option<Line> {
         let text = std::str::from_utf8(bytes).ok()?;
         let line = text.strip_suffix('\n').unwrap_or(text);

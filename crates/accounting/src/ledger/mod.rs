@@ -1,22 +1,22 @@
 //! The ledger: an append-only file that records every release about the private data.
 //!
-//! # What is promised
+//! # Promises
 //!
 //! - ε is a function of the ledger ([`Ledger::guarantee`]), never a number carried beside it.
 //! - [`Ledger::append`] returns only when the entry is on disk, so a release is recorded before it
-//!   is made. A crash between the two wastes budget and hides nothing.
-//! - Each line carries the hash of the one before, and a small file beside the ledger holds the
-//!   number and the hash of the last one: lines that were edited, removed or inserted, and a
-//!   truncated ledger, are detected. (Rewriting both files with new hashes is not detected: print
-//!   or publish the last hash to rule that out.)
-//! - A line that was torn by a crash counts as spent. Its content may be lost, so the first line
-//!   announces the costliest entry of each kind that may follow; costlier ones are refused, and a
-//!   torn line counts as one of each.
+//!   is made. A crash between the two wastes budget but hides nothing.
+//! - Each line carries the hash of the previous line, and a small file beside the ledger holds the
+//!   number of entries and the last hash. Edited, removed or inserted lines and a truncated ledger
+//!   are therefore detected. (Rewriting both files with new hashes is not detected: print or
+//!   publish the last hash to rule that out.)
+//! - A line torn by a crash counts as spent. Its content may be lost, so the first line announces
+//!   the costliest entry of each kind that may follow. Costlier entries are refused, and a torn
+//!   line counts as one of each kind.
 //! - One process at a time: the file is locked while it is open for writing.
 //!
-//! The file is UTF-8, one JSON object a line. The first has the terms, the others `entry`, `event`
-//! and `count` (or `repair`), `previous` and `hash`, where the hash is SHA-256 over the line
-//! without its `hash` member.
+//! The file is UTF-8 with one JSON object per line. The first line has the terms; each other line
+//! has `entry`, `event` and `count` (or `repair`), `previous` and `hash`. The hash is SHA-256 over
+//! the line without its `hash` member.
 
 mod line;
 mod planned;
@@ -46,20 +46,20 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger. The file must not exist.
+    /// Creates a ledger. The file must not exist yet.
     ///
-    /// The first line is written to a file beside it, so that it is never torn. That file is
-    /// locked before anything is looked at, and linked to the ledger's name when it is complete: of
-    /// two processes that create one ledger at the same time, one is refused.
+    /// The first line is written to a temporary file beside the ledger, so it is never torn. That
+    /// file is locked before anything is inspected and linked to the ledger's name when it is
+    /// complete: if two processes create the same ledger at the same time, one of them is refused.
     pub fn create(path: impl AsRef<Path>, terms: Terms) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
         terms.validate()?;
         let first = Line::seal(Entry::Terms(terms.clone()), "");
         let aside = beside(&path, "new");
         let problem = |e: std::io::Error| io_failure(&path, "could not be created", e);
-        let exists =
-            || failure(&path, "exists already; open it to go on, or choose another folder");
-        // `symlink_metadata`: a link that leads nowhere is not written through either.
+        let exists = || failure(&path, "already exists; resume from it, or choose another folder");
+        // `symlink_metadata` also detects a dangling symbolic link, which is not written through
+        // either.
         let is_there = || path.symlink_metadata().is_ok();
         if is_there() {
             return Err(exists());
@@ -68,14 +68,14 @@ impl Ledger {
         if file.try_lock().is_err() {
             return Err(in_use(&path));
         }
-        // Again, now that nobody else can create it.
+        // Check again, now that nobody else can create it.
         if is_there() {
             return Err(exists());
         }
         if read_head(&path).is_ok_and(|head| head.entries > 0) {
             return Err(failure(
                 &path,
-                "is missing, but was begun: bring it back, or choose another folder",
+                "is missing although releases were recorded; restore it, or choose another folder",
             ));
         }
         file.set_len(0).map_err(problem)?;
@@ -85,11 +85,11 @@ impl Ledger {
         match std::fs::hard_link(&aside, &path) {
             Ok(()) => std::fs::remove_file(&aside).map_err(problem)?,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => return Err(exists()),
-            // Not every file system has links. The lock keeps out whoever else creates a ledger.
+            // Not every file system has hard links. The lock excludes other creators of the ledger.
             Err(_) => std::fs::rename(&aside, &path).map_err(problem)?,
         }
         sync_folder(&path);
-        // The lock stays: it is on the ledger itself, which had another name.
+        // The lock remains: it belongs to the ledger itself, whose name was temporary.
         Ok(Ledger {
             path,
             length: first.text().len() as u64,
@@ -102,7 +102,7 @@ impl Ledger {
         })
     }
 
-    /// The ledger that a run will have after its last planned release, before the first one is made.
+    /// The ledger that a run will have after its last planned release, built before the first one.
     /// It has no file; `name` stands for its path in messages.
     pub fn of_plan(name: impl AsRef<Path>, terms: Terms, planned: Composition) -> Ledger {
         Ledger {
@@ -117,13 +117,13 @@ impl Ledger {
         }
     }
 
-    /// Opens the ledger if there is one, and creates it otherwise.
+    /// Opens the ledger if it exists, and creates it otherwise.
     pub fn open_or_create(path: impl AsRef<Path>, terms: Terms) -> Result<Ledger> {
         let path = path.as_ref();
         if path.exists() {
             return Ledger::open(path);
         }
-        // Somebody else may have created it in between.
+        // Another process may have created it in the meantime.
         Ledger::create(path, terms)
             .or_else(|e| if path.exists() { Ledger::open(path) } else { Err(e) })
     }
@@ -161,8 +161,8 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The guarantee after the first entry, after about `points` equally spaced ones, and after the
-    /// last; each with its number of entries.
+    /// The guarantee after the first entry, after about `points` equally spaced entries and after
+    /// the last entry, each with its number of entries.
     pub fn history(
         path: impl AsRef<Path>,
         delta: f64,
@@ -184,7 +184,7 @@ impl Ledger {
         Ok(history)
     }
 
-    /// Records `count` releases of `event`. They may be made only after this has returned.
+    /// Records `count` releases of `event`. Make them only after this has returned.
     pub fn append(&mut self, event: Event, count: u64) -> Result<()> {
         event.validate()?;
         if count == 0 {
@@ -223,7 +223,7 @@ impl Ledger {
         self.torn_lines
     }
 
-    /// What to say where lines were torn: what happened, why it matters and what to do.
+    /// The warning about torn lines: what happened, why it matters and what to do.
     pub fn warning(&self) -> Option<String> {
         let path = self.path.display();
         let lines = match self.torn_lines {
@@ -243,8 +243,8 @@ impl Ledger {
         &self.last_hash
     }
 
-    /// The guarantee of everything released so far, at this δ. For a run that has made fewer
-    /// releases than planned, it assumes that their number did not depend on the data.
+    /// The guarantee of everything released so far, at this δ. For a run with fewer releases than
+    /// planned, it assumes that their number did not depend on the data.
     pub fn guarantee(&self, delta: f64) -> Result<Guarantee> {
         let answer = epsilon(&self.spent, delta, Accountant::Auto)?;
         let Terms { unit, threat, mode, .. } = self.terms.clone();
@@ -260,7 +260,7 @@ impl Ledger {
         })
     }
 
-    /// Parses a ledger, and returns it with the number of bytes in whole lines; calls `seen` with
+    /// Parses a ledger and returns it with the number of bytes in complete lines. Calls `seen` with
     /// the ledger after each entry.
     fn from_bytes(
         path: PathBuf,
@@ -289,8 +289,7 @@ impl Ledger {
         ledger.check_against(&head)?;
         while let Some(text) = lines.next() {
             let Some(line) = Line::parse(text, &ledger.last_hash) else {
-                // Only the last line can have been torn; a whole line with a wrong hash was
-                // changed.
+                // Only the last line can be torn; a complete line with a wrong hash was modified.
                 if lines.peek().is_none() && !text.ends_with(b"\n") {
                     break;
                 }
@@ -298,7 +297,7 @@ impl Ledger {
                 return Err(failure(
                     &ledger.path,
                     format!(
-                        "line {number} was changed after it was written; the ledger proves nothing"
+                        "line {number} was changed after it was written; the ledger is invalid"
                     ),
                 ));
             };
@@ -313,7 +312,7 @@ impl Ledger {
                     parts.iter().for_each(|p| ledger.spent.push(p.event, p.count));
                 }
                 Entry::Terms(_) => {
-                    return Err(failure(&ledger.path, "has its terms twice; it proves nothing"));
+                    return Err(failure(&ledger.path, "contains its terms twice; it is invalid"));
                 }
             }
             ledger.check_against(&head)?;
@@ -323,7 +322,7 @@ impl Ledger {
             return Err(failure(
                 &ledger.path,
                 format!(
-                    "was cut off: {} entries were written and {} are left; it proves nothing",
+                    "was cut off: {} entries were written and {} are left; it is invalid",
                     head.entries, ledger.entries
                 ),
             ));
@@ -333,12 +332,12 @@ impl Ledger {
 
     fn check_against(&self, head: &Head) -> Result<()> {
         if self.entries == head.entries && self.last_hash != head.hash {
-            return Err(failure(&self.path, "was replaced by another one; it proves nothing"));
+            return Err(failure(&self.path, "was replaced by another ledger; it is invalid"));
         }
         Ok(())
     }
 
-    /// Replaces a torn last line by an entry that counts it as spent.
+    /// Replaces a torn last line with an entry that counts it as spent.
     fn repair(&mut self, torn: &[u8]) -> Result<()> {
         if torn.is_empty() {
             // Only the line break is missing.
@@ -366,7 +365,7 @@ impl Ledger {
         write_head(&self.path, self.entries, &self.last_hash)
     }
 
-    /// Writes at the end of the valid bytes, and syncs to disk.
+    /// Appends after the valid bytes, and syncs to disk.
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let path = &self.path;
         let Some(file) = &mut self.file else {
@@ -393,7 +392,7 @@ struct Head {
     hash: String,
 }
 
-/// Refuses what is not a file: opening a FIFO would wait for ever.
+/// Refuses anything but a regular file: opening a FIFO would block forever.
 fn check_regular(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(found) if !found.is_file() => Err(failure(path, "is not a regular file")),
@@ -406,13 +405,13 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| io_failure(path, "could not be read", e))
 }
 
-/// Opens a file for writing, and creates it if need be; never through a symbolic link.
+/// Opens a file for writing, creating it if necessary, and never follows a symbolic link.
 fn open_or_create(path: &Path) -> std::io::Result<File> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             if !path.symlink_metadata()?.is_file() {
-                let told = format!("{} is not a regular file; remove it", path.display());
-                return Err(std::io::Error::new(e.kind(), told));
+                let message = format!("{} is not a regular file; remove it", path.display());
+                return Err(std::io::Error::new(e.kind(), message));
             }
             OpenOptions::new().write(true).open(path)
         }
@@ -462,7 +461,7 @@ fn read_head(path: &Path) -> Result<Head> {
     serde_json::from_str(&text).map_err(|_| missing())
 }
 
-/// Makes a rename survive a power cut, where the system can.
+/// Makes a rename durable across a power failure, where the system supports it.
 fn sync_folder(path: &Path) {
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty())
         && let Ok(folder) = File::open(folder)
@@ -471,7 +470,7 @@ fn sync_folder(path: &Path) {
     }
 }
 
-/// A mistake in the path, or a failure of the system.
+/// Classifies an I/O error as a wrong path or an operating system failure.
 fn io_failure(path: &Path, doing: &str, error: std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound

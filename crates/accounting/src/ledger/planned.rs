@@ -1,16 +1,17 @@
-//! What a run that has not come to its end would guarantee if it did.
+//! What an unfinished run would guarantee if it were completed.
 //!
 //! # Statement
 //!
-//! Let a plan of n releases, fixed before the first, be (ε, δ)-DP, and let somebody stop it after
-//! any number of releases, which may depend on what was released. What was released until then is a
-//! function of all n releases, so it is (ε, δ)-DP too. The same does not follow for the smaller ε of
-//! the releases that were made: it is proved only if their number did not depend on them.
+//! Let a plan of n releases, fixed before the first, be (ε, δ)-DP. Let the run stop after any
+//! number of releases, where the decision may depend on what was released. The releases made until
+//! then are a function of all n releases, so they are (ε, δ)-DP too. The same does not follow for
+//! the smaller ε of the releases that were made: that ε is proved only if their number did not
+//! depend on them.
 
 use super::{Ledger, RunBinding};
 use crate::{Event, Mode, Part};
 
-/// What the ε of the releases made so far assumes, if more were planned.
+/// The assumption behind the ε of the releases made so far, if more were planned.
 const STOPPED_BLINDLY: &str = "the run was not stopped because of anything that it released or \
                                showed, such as its model, losses or metrics";
 
@@ -20,16 +21,15 @@ impl Ledger {
         self.terms.run.as_ref().is_some_and(|run| self.entries < run.entries)
     }
 
-    /// The assumptions of the guarantee: those of the first line and, if more releases were planned
-    /// than were made, how their number was chosen.
+    /// The assumptions of the guarantee: those of the first line and, if fewer releases were made
+    /// than planned, the assumption about how the run was stopped.
     pub(super) fn assumptions(&self) -> Vec<String> {
         let stopped = self.is_cut_short().then(|| STOPPED_BLINDLY.to_owned());
         self.terms.assumptions.iter().cloned().chain(stopped).collect()
     }
 
-    /// The ledger of a run that has made fewer releases than planned, as it would be after the last
-    /// of them; none for other ledgers. Each missing entry is the planned one, or costs at least as
-    /// much.
+    /// The ledger of an unfinished run as it would be after its last planned release, or `None` for
+    /// other ledgers. Each missing entry is the planned one or one that costs at least as much.
     pub fn as_planned(&self) -> Option<Ledger> {
         let run = self.terms.run.as_ref()?;
         let left = run.entries.checked_sub(self.entries).filter(|left| *left > 0)?;
@@ -57,9 +57,9 @@ impl Ledger {
                 parts.extend(self.announced(unknown, |_| true));
                 parts
             }
-            // The effective noise of a published method is not known ahead.
+            // The effective noise of a published method is not known in advance.
             _ => {
-                // Embeddings come last, after labels and the steps of an adaptation.
+                // Embeddings come last, after labels and adaptation steps.
                 let is_embedding = |event: &Event| matches!(event, Event::Gaussian { .. });
                 let others_are_recorded = self.terms.announced.iter().all(|part| {
                     is_embedding(&part.event)
@@ -70,7 +70,7 @@ impl Ledger {
         }
     }
 
-    /// One of each announced entry for each of `entries` whose kind is not known.
+    /// For each of `entries` of unknown kind, one of each announced entry.
     fn announced(&self, entries: u64, can_follow: impl Fn(&Event) -> bool) -> Vec<Part> {
         let parts = self.terms.announced.iter().filter(|part| can_follow(&part.event));
         parts
@@ -80,8 +80,8 @@ impl Ledger {
     }
 }
 
-/// The last `left` entries of steps with the noise of their epochs, from the last epoch backwards;
-/// and the number of entries before the first step.
+/// The last `left` entries of training steps with the noise of their epochs, from the last epoch
+/// backwards, and the number of entries before the first step.
 fn last_steps(run: &RunBinding, sampling_rate: f64, left: u64) -> (Vec<Part>, u64) {
     let epochs = run.noise_multipliers.len() as u64;
     // With correlated noise an entry stands for a block of steps, all with the same noise.
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Stopped after every number of entries, the plan's ε is that of the whole ledger.
+    /// Wherever the run stops, the plan's ε equals that of the complete ledger.
     fn assert_planned(run: RunBinding, entries: &[Event], mode: Mode) {
         let folder = tempfile::tempdir().unwrap();
         let terms = Terms {
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// The ε of the releases made so far names what it assumes; that of the plan does not need it.
+    /// The ε of the releases made so far states its assumption; the ε of the plan does not need it.
     #[test]
     fn the_guarantee_of_a_stopped_run_assumes_that_it_was_stopped_blindly() {
         let folder = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ mod tests {
         assert_planned(run(&[0.9, 0.9], 12, 13), &with_map, Mode::Proved);
         // Four steps with correlated noise are one entry.
         assert_planned(run(&[0.9, 0.9], 12, 3), &uniform[..3], Mode::Proved);
-        // Of a published method only the least noise is known ahead.
+        // For a published method, only the least noise is known in advance.
         assert_planned(run(&[0.9, 0.9], 12, 12), &uniform, Mode::Paper);
     }
 }

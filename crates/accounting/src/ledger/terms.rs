@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 /// The terms under which everything in a ledger is released.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// A random number in hexadecimal that no other ledger has, so that one ledger cannot stand in
-    /// for another. Ledgers of before 0.2.0 have none.
+    /// A random number in hexadecimal, unique to this ledger, so one ledger cannot stand in for
+    /// another. Ledgers written before 0.2.0 have none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
     /// The training run whose releases are recorded; none for other uses.
@@ -15,20 +15,20 @@ pub struct Terms {
     pub run: Option<RunBinding>,
     /// The privacy unit.
     pub unit: Unit,
-    /// Which data sets are neighbors.
+    /// Neighboring relation between data sets.
     pub adjacency: Adjacency,
     /// What the adversary sees.
     pub threat: Threat,
     /// Whether ε is proved for the algorithm that runs.
     pub mode: Mode,
-    /// What the guarantee assumes besides.
+    /// Further assumptions of the guarantee.
     pub assumptions: Vec<String>,
     /// The costliest entry of each kind that may follow: costlier ones are refused, and a torn line
     /// counts as one of each.
     pub announced: Vec<Part>,
 }
 
-/// What binds a ledger to one training run: a ledger beside another plan, or with fewer entries
+/// Binds a ledger to one training run, so that a ledger beside another plan, or with fewer entries
 /// than the run has released, is detected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunBinding {
@@ -36,7 +36,7 @@ pub struct RunBinding {
     pub plan: String,
     /// Number of privacy units in the training data.
     pub units: u64,
-    /// Sampling rate of a step; none without sampling.
+    /// Sampling rate of a step, or `None` without sampling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<f64>,
     /// Number of steps of the whole run.
@@ -47,7 +47,7 @@ pub struct RunBinding {
     pub delta: f64,
     /// Number of entries after the last step.
     pub entries: u64,
-    /// The device that computes the run, with its precision: rounding depends on it.
+    /// The device and precision of the run, which determine rounding.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
 }

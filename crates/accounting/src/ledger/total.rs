@@ -1,17 +1,19 @@
-//! What several ledgers about the same data guarantee together.
+//! The joint guarantee of several ledgers about the same data.
 //!
 //! # Statement
 //!
 //! Let mechanism i have a composition with dominating pairs (P_i, Q_i) for one privacy unit and one
-//! adjacency. Then all mechanisms together, each of which may see what the earlier ones released,
-//! are dominated by the product of the pairs: the composition of all entries. A unit whose data are
-//! in only some of the data sets loses no more than one whose data are in all of them.
+//! adjacency. Each mechanism may see what the earlier ones released. Then all mechanisms together
+//! are dominated by the product of the pairs, that is by the composition of all entries. A unit
+//! whose data are in only some of the data sets loses no more than one whose data are in all of
+//! them.
 //!
-//! This needs the *parameters* of each mechanism (noise, sampling rate, steps) to be chosen without
-//! looking at what the earlier ones released. The total says so as an assumption.
+//! This requires that the *parameters* of each mechanism (noise, sampling rate, steps) are chosen
+//! without looking at the releases of the earlier ones. The total states this as an assumption.
 //!
-//! What is not the same relation between data sets cannot be composed: another unit or another
-//! adjacency is refused, and so is another threat model, whose adversary sees something else.
+//! Different relations between data sets cannot be composed: ledgers with different units or
+//! adjacencies are refused, and so are different threat models, because their adversaries see
+//! different things.
 
 use super::{Ledger, failure};
 use crate::{Accountant, Composition, Error, Guarantee, Mode, Result, epsilon};
@@ -20,12 +22,12 @@ const FIXED_BEFOREHAND: &str =
     "noise, sampling rate and steps of each run were fixed before another run's results were seen";
 
 impl Ledger {
-    /// δ of the guarantee, where the ledger is that of a training run.
+    /// δ of the guarantee, if the ledger belongs to a training run.
     pub fn delta(&self) -> Option<f64> {
         self.terms.run.as_ref().map(|run| run.delta)
     }
 
-    /// The guarantee of everything that is recorded in all of the ledgers, at this δ.
+    /// The guarantee of everything recorded in all of the ledgers, at this δ.
     pub fn together(ledgers: &[&Ledger], delta: f64) -> Result<Guarantee> {
         let Some((first, others)) = ledgers.split_first() else {
             return Err(Error::invalid("number of ledgers", 0, "at least 1"));
@@ -69,7 +71,7 @@ impl Ledger {
         })
     }
 
-    /// Refuses a ledger whose guarantee is of another kind.
+    /// Refuses a ledger whose guarantee is of a different kind.
     fn check_beside(&self, first: &Ledger) -> Result<()> {
         let (mine, theirs) = (&self.terms, &first.terms);
         let differs = if mine.unit != theirs.unit {

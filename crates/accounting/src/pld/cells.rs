@@ -7,8 +7,8 @@
 //! above = P − e^a Q ≥ 0        below = e^b Q − P ≥ 0
 //! ```
 //!
-//! and the same for its lower and its upper half are all that the discretizations need (PROOFS.md,
-//! section 4). All have a bound on their rounding error.
+//! and the same for its lower and upper halves are all that the discretizations need (PROOFS.md,
+//! section 4). Each value carries a bound on its rounding error.
 
 use super::pair::{COMPONENTS, Pair};
 use super::sketch::Sketch;
@@ -97,12 +97,12 @@ impl Cell {
     }
 }
 
-/// Which losses need narrow cells.
+/// Selects the losses that need narrow cells.
 #[derive(Debug, Clone, Copy)]
 pub struct Weighing {
-    /// Those with mass under this tilt.
+    /// Losses with mass under this tilt.
     pub tilt: f64,
-    /// If one event alone may have a loss of this size: those up to it, and those beyond it whose
+    /// If a single event may have a loss of this size: losses up to it, and losses beyond it whose
     /// mass matters compared with the mass above it.
     pub one_loss: Option<f64>,
 }
@@ -115,7 +115,7 @@ pub struct Cells {
     pub edges: Vec<i64>,
     /// One fewer than the edges.
     pub cells: Vec<Cell>,
-    /// Masses outside of the edges, rounded up by less than a relative 10⁻⁸.
+    /// Masses outside the edges, rounded up by less than a relative 10⁻⁸.
     pub p_outside_below: f64,
     pub q_outside_below: f64,
     pub p_outside_above: f64,
@@ -123,7 +123,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Cuts `pair` into cells of one mesh where its tilted mass lies and wider ones in its tails,
+    /// Cuts `pair` into cells, one mesh wide where its tilted mass lies and wider in its tails,
     /// with at most about `most` edges.
     pub fn cut(
         pair: &Pair,
@@ -133,12 +133,13 @@ impl Cells {
         cut: f64,
         most: i64,
     ) -> Cells {
-        // Too low a center loses a little at the bottom, too high a one cannot be balanced at the
-        // top; the negative tilts are those of the reversed pair, whose top is this one's bottom.
+        // A center that is too low loses a little at the bottom; one that is too high cannot be
+        // balanced at the top. Negative tilts are those of the reversed pair, whose top is this
+        // pair's bottom.
         let lean = -weighing.tilt.signum();
         let atoms = pair.atoms();
         if !atoms.is_empty() {
-            // An atom on the grid loses nothing: the heaviest one is put there.
+            // An atom on the grid loses nothing: place the heaviest one there.
             let tilted = |atom: &(f64, f64)| atom.1.ln() + weighing.tilt * atom.0;
             let heaviest = atoms.iter().max_by(|a, b| tilted(a).total_cmp(&tilted(b)));
             return cut_atoms(&atoms, Grid { mesh, offset: heaviest.map_or(0.0, |atom| atom.0) });
@@ -218,7 +219,7 @@ fn cut_atoms(atoms: &[(f64, f64)], grid: Grid) -> Cells {
     }
 }
 
-/// Both tails of every component at one edge.
+/// Both tails of each component at one edge.
 struct Edge {
     loss: f64,
     offset: [f64; COMPONENTS],
@@ -247,7 +248,7 @@ impl Edge {
     }
 }
 
-/// The mass of component `c` between two edges, by the tails that are small there.
+/// The mass of component `c` between two edges, computed from the tails that are small there.
 fn mass_between(left: &Edge, right: &Edge, c: usize) -> Enclosed {
     let (at_left, at_right) = if left.offset[c] > 0.0 {
         (left.upper_tail[c], right.upper_tail[c])
@@ -312,9 +313,9 @@ fn cut_density(
 /// Tilted mass that is negligible.
 const NEGLIGIBLE: f64 = 1e-14;
 
-/// Edges one mesh apart where the tilted mass T beyond them is above a tenth, (10 T)^(−1/3) meshes
-/// apart farther out: the error of a cell grows with mass × width², so this loses little and saves
-/// most of the work.
+/// Edges one mesh apart where the tilted mass T beyond them is above a tenth, and (10 T)^(−1/3)
+/// meshes apart farther out. The error of a cell grows with mass × width², so this loses little and
+/// saves most of the work.
 fn choose_edges(
     sketch: &Sketch,
     weighing: Weighing,
@@ -323,7 +324,7 @@ fn choose_edges(
     most: i64,
 ) -> Vec<i64> {
     let weights = sketch.tilted(weighing.tilt);
-    // Sums from both ends, so that the small ones are exact.
+    // Sum from both ends, so that the small sums are exact.
     let mut from_below = vec![0.0; weights.len() + 1];
     let mut from_above = vec![0.0; weights.len() + 1];
     for i in 0..weights.len() {
@@ -331,7 +332,7 @@ fn choose_edges(
         let j = weights.len() - 1 - i;
         from_above[j] = from_above[j + 1] + weights[j];
     }
-    // Mass of a single loss above each point, relative to that above `one_loss`, at most 1.
+    // Mass of a single loss above each point, relative to the mass above `one_loss`; at most 1.
     let single = weighing.one_loss.map_or(vec![0.0; weights.len() + 1], |loss| {
         let mut above = sketch.tilted(0.0);
         above.push(0.0);
@@ -352,14 +353,15 @@ fn choose_edges(
         // Far out a cell may be so wide that its mass, moved across it, is still negligible.
         balanced.max((NEGLIGIBLE / mass).ln() * 2.0 * widest)
     };
-    // The sketch's points stand for the interval around them: include the neighboring ones.
+    // Each point of the sketch represents the interval around it: include its neighbors.
     let width_between = |from: i64, to: i64| -> f64 {
         let (a, b) = (position(from).saturating_sub(1), (position(to) + 1).min(weights.len()));
         let mass = from_below[b].min(from_above[a]);
         width_for(if to > 0 { mass.max(single[a]) } else { mass })
     };
     let (first, last) = (grid.index_below(low) - 1, grid.index_below(high) + 2);
-    // If there are too many, they are put farther apart: wider cells are less tight, never wrong.
+    // If there are too many edges, space them farther apart: wider cells are less tight, never
+    // wrong.
     let mut narrowest = 1_i64;
     loop {
         let mut at = first;

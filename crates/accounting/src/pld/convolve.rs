@@ -1,7 +1,7 @@
 //! Composition by the fast Fourier transform (FFT), under an exponential tilt and with every error
 //! bounded.
 //!
-//! The masses of each part are weighted by e^{θ·loss} and normalized; a convolution of tilted
+//! The masses of each part are weighted by e^{θ·loss} and normalized. A convolution of tilted
 //! masses is the tilted convolution, so nothing is lost, and the losses that matter now have masses
 //! that the transform computes accurately: absolute rounding errors of 10⁻¹⁶ do no harm to a δ of
 //! 10⁻¹⁸ (PROOFS.md, section 5).
@@ -18,7 +18,7 @@ use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex64};
 
 /// Error bound of a transform of n points, for input of unit size. A value of the transform is a
 /// sum of the inputs, each multiplied along a path of about log₂(n) butterflies with one or two
-/// roundings each: its error is at most a few units · log₂(n) · Σ|input|, and the same in the
+/// roundings each. Its error is at most a few units · log₂(n) · Σ|input|, and the same in the
 /// Euclidean norm, relative to the norm of the input. The factor allows for the radices 3, 5 and 7;
 /// a test shows that real transforms stay far below it.
 pub fn transform_error(n: usize) -> f64 {
@@ -42,7 +42,7 @@ pub struct Tilted {
     /// Relative rounding error of the normalizer: exponents are rounded in proportion to their
     /// size.
     error: f64,
-    /// The same for the weights away from index 0 alone.
+    /// The same error, for the weights away from index 0 only.
     error_elsewhere: f64,
 }
 
@@ -82,13 +82,14 @@ impl Tilted {
             elsewhere += if i == 0 { 0.0 } else { *w };
         }
         // The normalizer's error scales the masses elsewhere, but not the one at index 0, which is
-        // defined as the rest.
+        // defined as the remainder.
         error_elsewhere += 2.0 * error * elsewhere;
         let (grid, index, log_norm) = (masses.grid, masses.index.clone(), top + norm.ln());
         Tilted { grid, index, weight, count, log_norm, error, error_elsewhere }
     }
 
-    /// Whether all numbers are finite. A NaN could be taken for zero later, and zero is too little.
+    /// Whether all numbers are finite. A NaN could later be mistaken for zero, and zero is too
+    /// small.
     pub fn is_finite(&self) -> bool {
         self.log_norm.is_finite()
             && self.error.is_finite()
@@ -98,7 +99,7 @@ impl Tilted {
     /// φ − 1 at all frequencies, and a bound on its error.
     ///
     /// φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even if φ is almost 1.
-    /// The weight at index 0 is *defined* as what is missing to 1, which the normalizer ensures.
+    /// The weight at index 0 is *defined* as 1 minus the others, which the normalizer guarantees.
     pub fn transformed(
         &self,
         forward: &dyn RealToComplex<f64>,
@@ -129,7 +130,7 @@ impl Tilted {
         (1.0 - others.map(|(_, &w)| w).collect::<Sum>().total()).max(0.0)
     }
 
-    /// ln Σ weight·e^{rate·loss}, rounded up; infinite if an exponent is.
+    /// ln Σ weight·e^{rate·loss}, rounded up, or infinite if any exponent is infinite.
     pub fn log_moment(&self, rate: f64) -> f64 {
         let exponents = || self.index.iter().map(|&i| rate * self.grid.loss(i));
         // `max` below would drop a NaN, and the moment would be too small.
@@ -141,7 +142,8 @@ impl Tilted {
             .filter(|(_, w)| **w > 0.0)
             .map(|(e, _)| e)
             .fold(f64::NEG_INFINITY, f64::max);
-        // Weights at the top exponent may be tiny: a second pass finds the exponent that matters.
+        // Weights at the largest exponent may be tiny: a second pass finds the exponent that
+        // matters.
         let top = exponents()
             .zip(&self.weight)
             .filter(|(_, w)| **w > 0.0)
@@ -172,7 +174,7 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     let window = Window::certified(&tilted, plan)?;
     let size = window.transform_size(most, parts.len())?;
     let (spectrum, spectrum_error) = product_of_powers(&tilted, size);
-    // The mass of all parts at their index 0 is known directly, and does not pass through the
+    // The mass of all parts at their index 0 is known directly and does not pass through the
     // transform.
     let at_zero: f64 = tilted.iter().map(|t| t.count as f64 * t.at_zero().ln()).sum::<f64>().exp();
     let (weights, point_error) = unrolled(spectrum, spectrum_error, at_zero, &window, size);
@@ -203,7 +205,7 @@ pub fn unrolled(
 ) -> (Vec<f64>, f64) {
     let rounding: f64 = spectrum.iter().map(|z| z.norm()).sum::<f64>() * 8.0 * UNIT;
     spectrum.iter_mut().for_each(|z| z.re -= at_zero);
-    // The transform of a real vector is real at both ends; remove rounding errors there.
+    // The transform of a real vector is real at both ends: remove rounding errors there.
     let last = spectrum.len() - 1;
     spectrum[0].im = 0.0;
     spectrum[last].im = 0.0;
@@ -229,11 +231,12 @@ pub fn normalizer(tilted: &[Tilted]) -> (f64, f64) {
     (log_norm, tilted.iter().map(error).sum::<f64>() + 8.0 * UNIT * log_norm.abs())
 }
 
-/// If the window is wider than planned by this factor, slower rates are tried, at most so many.
+/// If the window is wider than planned by this factor, slower rates are tried, up to
+/// `MOST_HALVINGS`.
 const ROOM: f64 = 1.25;
 const MOST_HALVINGS: i32 = 10;
 
-/// The range of total losses that is computed, and bounds on the tilted mass outside of it.
+/// The computed range of total losses, and bounds on the tilted mass outside it.
 pub struct Window {
     /// The loss at index 0: the sum of the parts' offsets.
     pub offset: f64,
@@ -253,8 +256,8 @@ impl Window {
             |rate: f64| -> f64 { tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum() };
         let end = |rate: f64| (moment(rate) - plan.log_outside) / rate;
         let (mut high, mut low) = (end(plan.upper_rate), end(-plan.lower_rate));
-        // Any rate is valid. The planned ones suit the true pairs; a mass that was moved up to a
-        // far edge may need slower ones.
+        // Any rate is valid. The planned rates suit the true pairs; mass that was moved up to a far
+        // edge may need slower ones.
         for halvings in 1..=MOST_HALVINGS {
             if high - low <= ROOM * plan.width {
                 break;
@@ -267,12 +270,12 @@ impl Window {
         if high.is_nan() || low.is_nan() {
             return Err(Error::LossTooLarge { limit: limits::EPSILON });
         }
-        // The result must be inside, with one cell on either side of it.
+        // The result must lie inside, with one cell on either side of it.
         let offset: f64 = tilted.iter().map(|t| t.count as f64 * t.grid.offset).sum();
         let offset_size = tilted.iter().map(|t| t.count as f64 * t.grid.offset.abs()).sum();
         let last = ((high.max(plan.epsilon_guess) - offset) / plan.mesh).ceil() + 2.0;
         let first = ((low.min(plan.epsilon_guess) - offset) / plan.mesh).floor() - 2.0;
-        // The supports themselves bound the window too.
+        // The supports themselves also bound the window.
         let reach = |pick: fn(&Tilted) -> i64| -> f64 {
             tilted.iter().map(|t| t.count as f64 * pick(t) as f64).sum()
         };
@@ -294,7 +297,7 @@ impl Window {
 
     /// The transform size that holds the window, unless it exceeds what `most` allows.
     pub fn transform_size(&self, most: f64, parts: usize) -> Result<usize> {
-        // As f64: the ends may have saturated at those of i64.
+        // As f64, because the ends may have saturated at the limits of i64.
         let points = self.last as f64 - self.first as f64 + 1.0;
         if points > 2.0 * most {
             return Err(Error::GridTooLarge { needed: points, limit: 2.0 * most, parts });
@@ -303,7 +306,7 @@ impl Window {
     }
 }
 
-/// The next size with small prime factors.
+/// The next size with only small prime factors.
 fn transform_size(points: usize) -> usize {
     let points = points.max(16);
     let power = points.next_power_of_two();
@@ -403,7 +406,7 @@ fn power_near_one(w: Complex64, k: f64) -> (Complex64, f64) {
     let log_size = 0.5 * (2.0 * w.re + w.norm_sqr()).ln_1p();
     let angle = w.im.atan2(1.0 + w.re);
     let (scaled_log, scaled_angle) = (k * log_size, k * angle);
-    // 2w + |w|² has an error of a few roundings of |w|, which the logarithm divides by |1 + w|².
+    // 2w + |w|² has an error of a few roundings of |w|, and the logarithm divides it by |1 + w|².
     let size = w.re.abs() + w.im.abs();
     let squared = Complex64::new(1.0 + w.re, w.im).norm_sqr().min(1.0);
     let rounding = UNIT * (16.0 + k * 16.0 * size * (1.0 + size) / squared);
@@ -431,7 +434,7 @@ mod tests {
 
     #[test]
     fn the_transform_is_far_more_accurate_than_it_is_trusted_to_be() {
-        // A vector whose transform is known exactly: one mass at position j has e^{−2πi jf/n}, and
+        // A vector with a known exact transform: a single mass at position j has e^{−2πi jf/n}, and
         // the transform is linear.
         for size in [1 << 10, 3 << 12, 9 << 13, 5 << 14, 7 << 14, 1 << 18] {
             let masses = [(1_usize, 0.4), (size / 3 + 1, 0.35), (size - 5, 0.25)];
@@ -463,7 +466,7 @@ mod tests {
         Tilted { grid, index, weight, count: 3, log_norm, error, error_elsewhere }
     }
 
-    /// A number that is none must not pass for a small moment or a short window.
+    /// A NaN must not pass for a small moment or a short window.
     #[test]
     fn no_window_comes_of_numbers_that_are_none() {
         let plan = Plan {
@@ -490,7 +493,7 @@ mod tests {
         }
     }
 
-    /// The moment is an upper bound even where its exponents are far larger than itself.
+    /// The moment is an upper bound even if its exponents are far larger than the moment itself.
     #[test]
     fn moments_are_rounded_up() {
         let mut part = tilted();

@@ -5,10 +5,10 @@ use super::tail::Tail;
 use crate::event::limits;
 use crate::{Bounds, Error, Result};
 
-/// Bounds on a curve, tight near the ε they were computed for and valid everywhere.
+/// Bounds on a curve. They are valid everywhere and tight near the ε they were computed for.
 pub struct Enclosure<'a> {
     responses: &'a Responses,
-    /// Lower and upper bound on the curve of everything but the responses; `None` if there is
+    /// Lower and upper bound on the curve of everything except the responses, or `None` if there is
     /// nothing else.
     rest: Option<(Tail, Tail)>,
 }
@@ -32,7 +32,7 @@ impl<'a> Enclosure<'a> {
 
     /// Bounds on δ(ε).
     pub fn delta(&self, epsilon: f64) -> Result<Bounds> {
-        // Every loss has a rounding error: the curve is read a little to either side.
+        // Every loss has a rounding error, so the curve is read slightly to either side.
         let shift = self.loss_error();
         Bounds::ordered(self.lower(epsilon + shift), self.upper(epsilon - shift))
     }
@@ -45,9 +45,9 @@ impl<'a> Enclosure<'a> {
         Bounds::ordered((lower - shift).max(0.0), if upper > 0.0 { upper + shift } else { 0.0 })
     }
 
-    /// An ε at which the upper bound has fallen to δ; then the true curve has too.
+    /// An ε at which the upper bound has fallen to δ, and therefore the true curve as well.
     fn meets_from_above(&self, delta: f64) -> Result<f64> {
-        // Losses have a rounding error: the result is 0 only if a slightly smaller ε is enough too.
+        // Losses have a rounding error: the result is 0 only if a slightly smaller ε also suffices.
         if self.upper(-self.loss_error()) <= delta {
             return Ok(0.0);
         }
@@ -67,9 +67,9 @@ impl<'a> Enclosure<'a> {
         Ok(high)
     }
 
-    /// An ε at which the lower bound has not yet fallen to δ; then the true curve has not either.
-    /// Far from the ε it was computed for the lower bound is dominated by its error, so the search
-    /// starts at the upper bound's result.
+    /// An ε at which the lower bound has not yet fallen to δ, and therefore neither has the true
+    /// curve. Far from the ε it was computed for, the lower bound is dominated by its error, so the
+    /// search starts at the upper bound's result.
     fn meets_from_below(&self, delta: f64, upper: f64) -> f64 {
         let mut step = 1e-12 * upper.max(1e-3);
         let (mut low, mut high) = (upper, upper);

@@ -1,11 +1,11 @@
 //! Compositions in which one large loss is likelier than many small ones that add up to it.
 //!
-//! With a small sampling rate the loss of one event has a tail heavier than any exponential. No
-//! tilt suits it: one that is steep enough to lift the result above the transform's rounding error
-//! lifts the far end of the tail higher still. So each event is split at a threshold into its body
-//! and its jump, and the composition by the number of jumps (PROOFS.md, section 5.3): none, under a
-//! steep tilt that the body alone allows; one, which needs no tilt, because its small probability
-//! is a factor outside of the transform; two or more, so improbable that a bound is enough.
+//! With a small sampling rate, the loss of one event has a tail heavier than any exponential. No
+//! tilt suits it: a tilt steep enough to lift the result above the transform's rounding error lifts
+//! the far end of the tail even higher. So each event is split at a threshold into its body and its
+//! jump, and the composition by the number of jumps (PROOFS.md, section 5.3). No jump uses a steep
+//! tilt, which the body alone allows. One jump needs no tilt, because its small probability is a
+//! factor outside the transform. Two or more jumps are so improbable that a bound suffices.
 
 use super::cells::Grid;
 use super::convolve::{
@@ -36,8 +36,8 @@ pub struct Split {
 }
 
 impl Split {
-    /// The lowest threshold at which two jumps are improbable compared with `delta`; `None` if all
-    /// losses are negligible.
+    /// The lowest threshold at which two jumps are improbable compared with `delta`, or `None` if
+    /// all losses are negligible.
     pub fn at_delta(sketches: &[Sketch], delta: f64) -> Option<Split> {
         let most = (2.0 * SHARE_OF_TWO * delta).sqrt();
         let jumps = |threshold: f64| -> f64 {
@@ -98,7 +98,7 @@ impl Split {
     }
 }
 
-/// A tilt that is practically none.
+/// A tilt so small that it has practically no effect.
 const FLAT: f64 = 1e-7;
 
 /// Bounds the mass of all outcomes with two or more jumps: the remainder of Π(b + t·p)^k after its
@@ -143,7 +143,7 @@ impl Rounded {
     }
 }
 
-/// One part's jumps, in the units of its normalized body.
+/// One part's jumps, in units of its normalized body.
 struct Jump {
     grid: Grid,
     index: Vec<i64>,
@@ -233,11 +233,11 @@ fn compose_one_jump(
     Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, 0.0))
 }
 
-/// Powers up to this are taken by squaring, which is more accurate there.
+/// Powers up to this exponent are computed by squaring, which is more accurate there.
 const BY_SQUARING: u64 = 16;
 
-/// Chernoff's inequality gives the range of the sum of all events' bodies but one; the jump shifts
-/// that range.
+/// Chernoff's inequality gives the range of the sum of all events' bodies except one; the jump
+/// shifts that range.
 fn window_of(bodies: &[Tilted], jumps: &[Jump], plan: &Plan) -> Window {
     let end = |rate: f64| -> (f64, f64) {
         let moments: Vec<f64> = bodies.iter().map(|b| b.log_moment(rate)).collect();
@@ -278,7 +278,7 @@ mod tests {
     use super::super::{Numerical, Precision};
     use crate::Composition;
 
-    /// Where both computations are tight they must agree; they are independent.
+    /// The two computations are independent, so they must agree wherever both are tight.
     #[test]
     fn counting_jumps_agrees_with_the_tilt_of_all() {
         for (sigma, rate, steps, delta) in [

@@ -28,8 +28,8 @@ impl Masses {
             mass[i] += cell.share_of_lower_edge().upper() * (1.0 + 16.0 * UNIT);
             mass[i + 1] += cell.share_of_upper_edge().upper() * (1.0 + 16.0 * UNIT);
         }
-        // Below the first edge, P's mass moves up to it. Above the last, it counts as infinite
-        // loss, and once more at the edge so that Q keeps its mass too.
+        // Below the first edge, P's mass moves up to it. Above the last edge, P's mass counts as
+        // infinite loss, and once more at the edge so that Q keeps its mass too.
         mass[0] += cells.p_outside_below;
         mass[edges - 1] += cells.p_outside_above;
         Masses {
@@ -40,15 +40,15 @@ impl Masses {
         }
     }
 
-    /// A pair that the true one dominates: tangents bound the true hockey-stick curve from below,
-    /// and the largest curve under them that bends only at grid losses is taken (PROOFS.md, section
-    /// 4.2).
+    /// A pair that the true one dominates. Tangents bound the true hockey-stick curve from below;
+    /// the pair has the largest curve under these tangents that bends only at grid losses
+    /// (PROOFS.md, section 4.2).
     ///
-    /// What cannot be balanced is lost; a pair that loses more than `harmless` and more than it
-    /// holds is replaced by the trivial pair.
+    /// Mass that cannot be balanced is lost. A pair that loses more than `harmless` and more than
+    /// it holds is replaced by the trivial pair.
     pub fn optimiztic(cells: &Cells, harmless: f64) -> Masses {
         // The mass above the topmost edge moves down to it. It must outweigh the rounding errors
-        // there: otherwise a lower edge becomes the topmost one.
+        // there; otherwise a lower edge becomes the topmost one.
         let mut dropped = 0;
         while dropped < cells.cells.len() {
             match under_tangents(cells, cells.cells.len() - dropped) {
@@ -61,7 +61,7 @@ impl Masses {
     }
 
     /// Removes the losses above `cap`: for an upper bound they become infinite, for a lower bound
-    /// they move down to the last loss that is kept.
+    /// they move down to the last remaining loss.
     pub fn capped(mut self, cap: f64, side: Side) -> Masses {
         let kept = self.index.partition_point(|&i| self.grid.loss(i) <= cap);
         if kept == 0 || kept == self.index.len() {
@@ -78,8 +78,8 @@ impl Masses {
         self
     }
 
-    /// All outcomes merged into one. For a pair that is much narrower than the mesh this loses
-    /// almost nothing, and no grid could do better.
+    /// All outcomes merged into one. For a pair much narrower than the mesh this loses almost
+    /// nothing, and no grid could do better.
     fn trivial(mesh: f64) -> Masses {
         let grid = Grid { mesh, offset: 0.0 };
         Masses { grid, index: vec![0], mass: vec![1.0], infinite: 0.0 }
@@ -91,8 +91,8 @@ impl Masses {
     }
 }
 
-/// The largest grid curve under the tangents of the lowest `count` cells, or `None` if it is not a
-/// curve of masses.
+/// The largest grid curve under the tangents of the lowest `count` cells, or `None` if it does not
+/// correspond to nonnegative masses.
 fn under_tangents(cells: &Cells, count: usize) -> Option<Masses> {
     if count < 2 {
         return None;
@@ -124,7 +124,7 @@ fn under_tangents(cells: &Cells, count: usize) -> Option<Masses> {
 }
 
 /// The masses of the curve through the tangents' values at the edges, rounded down, with the mass
-/// `above` at the topmost edge. Negative masses mean that the curve is not convex yet.
+/// `above` at the topmost edge. Negative masses mean that the curve is not yet convex.
 fn tangent_masses(list: &[Cell], above: f64) -> Vec<f64> {
     let dip = dips(list);
     let mut masses = vec![0.0; list.len() + 1];
@@ -146,13 +146,13 @@ fn tangent_masses(list: &[Cell], above: f64) -> Vec<f64> {
 /// tangent of it.
 ///
 /// The tangent in the middle of a cell is below the curve at the lower edge by `above` of the lower
-/// half and at the upper edge by `below` of the upper half. A tangent at one edge is below it only
-/// at the other. Any choice is valid; what the mass beyond an edge cannot balance is lost, so the
-/// choice that loses least is taken.
+/// half and at the upper edge by `below` of the upper half. A tangent at one edge is below the
+/// curve only at the other edge. Any choice is valid. Mass beyond an edge that cannot be balanced
+/// is lost, so the choice that loses least is taken.
 fn dips(list: &[Cell]) -> Vec<f64> {
     let cells = list.len();
     // The excess of all mass above (below) each edge: the two sides of the curve at the edge. Q's
-    // masses are kept times e^loss of the edge.
+    // masses are multiplied by e^loss of the edge.
     let mut above = vec![0.0; cells + 1];
     let mut below = vec![0.0; cells + 1];
     let (mut q_above, mut q_below) = (0.0, 0.0);
@@ -170,10 +170,10 @@ fn dips(list: &[Cell]) -> Vec<f64> {
         let in_the_middle = (cell.above_lower_half.upper(), cell.below_upper_half.upper());
         let at_lower_edge = (0.0, cell.below.upper());
         let at_upper_edge = (cell.above.upper(), 0.0);
-        // At the top nothing may be lost. At the bottom what is not balanced removes mass one cell
+        // At the top nothing may be lost. At the bottom, unbalanced mass removes mass one cell
         // higher, which costs that much more than lowering the curve (see `under_tangents`). A
-        // tangent at an edge moves mass farther than one in the middle, so that counts as a cost
-        // too.
+        // tangent at an edge moves mass farther than one in the middle, so that also counts as a
+        // cost.
         let unbalanced = |lower: f64| (lower - below[i]).max(0.0) / cell.width.min(1.0);
         let cost = |(lower, upper): (f64, f64), moved: f64| {
             if upper > above[i + 1] { f64::INFINITY } else { unbalanced(lower) + moved }
@@ -184,7 +184,7 @@ fn dips(list: &[Cell]) -> Vec<f64> {
             (at_upper_edge, cost(at_upper_edge, at_upper_edge.0)),
         ];
         let cheapest = choices.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|c| c.0);
-        // The outermost edges must not dip: there the totals of P and Q are read off.
+        // The outermost edges must not dip: the totals of P and Q are read off there.
         let (at_lower, at_upper) = match cheapest {
             _ if i + 1 == cells => at_upper_edge,
             _ if i == 0 => at_lower_edge,
@@ -197,7 +197,7 @@ fn dips(list: &[Cell]) -> Vec<f64> {
     dip
 }
 
-/// While the last edge but one has a negative mass, the curve is not convex there: the edge is
+/// While the last edge but one has a negative mass, the curve is not convex there. The edge is
 /// dropped and the curve runs straight between its neighbors, which is the same as splitting the
 /// negative mass between them.
 fn absorb_negative(active: &mut Vec<(usize, f64)>, cells: &Cells) {
@@ -207,7 +207,7 @@ fn absorb_negative(active: &mut Vec<(usize, f64)>, cells: &Cells) {
         if mass >= 0.0 {
             return;
         }
-        // Distances in whole meshes, so that the offset costs no accuracy.
+        // Distances in whole meshes, so the offset costs no accuracy.
         let distance =
             |from: usize, to: usize| (cells.edges[to] - cells.edges[from]) as f64 * cells.grid.mesh;
         let (low, high) = (active[at - 1].0, active[at + 1].0);
@@ -235,7 +235,7 @@ mod tests {
         (0..COMPONENTS).map(|c| weights[c] * upper_tail(z - means[c])).sum()
     }
 
-    /// The reversed pair's: Q − e^ε P over the points with loss below −ε.
+    /// The same for the reversed pair: Q − e^ε P over the points with loss below −ε.
     fn exact_reversed(pair: &Pair, epsilon: f64) -> f64 {
         let (z, means) = (pair.threshold(-epsilon), pair.means());
         let weights = pair.excess_weights(-epsilon);
@@ -261,8 +261,8 @@ mod tests {
         pairs
     }
 
-    /// Both discrete pairs against the closed form, at many ε, for both directions: this fails if a
-    /// mass is split, merged or rounded to the wrong side.
+    /// Compares both discrete pairs with the closed form, at many ε and in both directions. This
+    /// fails if a mass is split, merged or rounded to the wrong side.
     #[test]
     fn the_true_curve_lies_between_the_two_discrete_ones() {
         for pair in pairs() {
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Mass at a large loss, with almost none between it and the rest: rounding errors of the rest
+    /// Mass at a large loss with almost none between it and the rest: rounding errors of the rest
     /// must not pull it down.
     #[test]
     fn the_lower_pair_keeps_what_lies_beyond_a_valley() {
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Second order in the mesh: a tenth of the mesh, a hundredth of the error.
+    /// The error is of second order: a mesh ten times finer has a hundredth of the error.
     #[test]
     fn the_error_is_of_second_order() {
         let pair = Pair::Shifted { sampling_rate: 0.3, shift: 1.0 };

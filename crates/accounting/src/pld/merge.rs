@@ -10,7 +10,7 @@ use crate::normal::UNIT;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Merges, smallest parts first, while a pair of parts has at most `most` products of masses.
+/// Merges parts, smallest first, while a pair of parts has at most `most` products of masses.
 pub fn merged(parts: Vec<(Masses, u64)>, side: Side, most: usize) -> Vec<(Masses, u64)> {
     let mut by_count: BTreeMap<u64, Vec<Masses>> = BTreeMap::new();
     for (masses, count) in parts {
@@ -72,7 +72,7 @@ fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
         grid: Grid { mesh: a.grid.mesh, offset: a.grid.offset + b.grid.offset },
         index: (0..dense.len()).filter(kept).map(|position| first + position as i64).collect(),
         mass: (0..dense.len()).filter(kept).map(|position| safe(dense[position])).collect(),
-        // Q has no mass there in either.
+        // Q has no mass where either factor is infinite.
         infinite: (a.infinite * total(b) + b.infinite * total(a)) * (1.0 + 1e-9),
     }
 }
@@ -104,7 +104,7 @@ mod tests {
                 assert!((*mass > wanted) == (side == Side::Upper), "{side:?}: {mass} {wanted}");
             }
         }
-        // Nothing is merged if that would cost more than a transform.
+        // Nothing is merged if merging would cost more than a transform.
         assert_eq!(merged(vec![(a, 3), (b, 3)], Side::Upper, 5).len(), 2);
     }
 }

@@ -7,7 +7,7 @@
 //! 3. Both are composed by fast Fourier transform (FFT) under an exponential tilt (`convolve`), and
 //!    δ(ε) is read off (`tail`), with truncation, wrap-around and rounding errors on the safe side.
 //! 4. The mesh is chosen from a sketch (`sketch`, `plan`) and refined until the interval is as
-//!    narrow as asked for.
+//!    narrow as requested.
 //!
 //! The proofs are in PROOFS.md beside this file.
 
@@ -71,14 +71,14 @@ pub fn epsilon(composition: &Composition, delta: f64, precision: Precision) -> R
     if found.gap() <= precision.gap_at(found.lower) || !short || prepared.pairs.is_empty() {
         return Ok(found);
     }
-    // If one large loss is likelier than many small ones, δ(ε) is nearly flat: even a small
+    // If one large loss is likelier than many small ones, δ(ε) is nearly flat. Then even a small
     // truncated share of δ moves ε, and no tilt is suitable. `jump` handles that case.
     let by_jumps =
         Numerical::new(composition, 1e-4 * delta)?.epsilon_by_jumps(delta, precision, found.upper);
     by_jumps.map_or(Ok(found), |e| e.intersect(found))
 }
 
-/// With so few parts and releases there is time for a second computation.
+/// With at most this many parts and releases there is time for a second computation.
 const FEW_PARTS: usize = 20;
 const FEW_RELEASES: u64 = 100_000;
 
@@ -144,7 +144,7 @@ pub fn curve(
     Ok(both.into_iter().map(Directions::worse).collect())
 }
 
-/// δ at each of many ε, in each direction, for probabilities: a δ below 1e-6 may be vague.
+/// δ at each of many ε, in each direction, for probabilities: bounds on a δ below 1e-6 may be wide.
 pub(crate) fn curve_of_each_direction(
     composition: &Composition,
     epsilons: &[f64],
@@ -177,7 +177,7 @@ fn curves(
     for anchor in (0..epsilons.len()).step_by(epsilons.len().div_ceil(ANCHORS).max(1)) {
         sharpen(&mut found, anchor)?;
     }
-    // Intervals that are still wide get a computation of their own.
+    // Intervals that are still wide get their own computation.
     for anchor in 0..epsilons.len() {
         if vague(&found[anchor]) {
             sharpen(&mut found, anchor)?;
@@ -186,10 +186,10 @@ fn curves(
     Ok(found)
 }
 
-/// δ below this are not distinguished from 0.
+/// δ values below this are not distinguished from 0.
 const SMALLEST: f64 = 1e-20;
 
-/// Order of magnitude of δ(ε), by Chernoff's bound on sketches with smaller and smaller truncation.
+/// Order of magnitude of δ(ε), by Chernoff's bound on sketches with less and less truncation.
 fn guess_delta(composition: &Composition, epsilon: f64) -> Result<f64> {
     let mut scale = 1e-3;
     for _ in 0..4 {
@@ -205,7 +205,7 @@ fn guess_delta(composition: &Composition, epsilon: f64) -> Result<f64> {
     Ok(scale)
 }
 
-/// A composition prepared for δ of one order of magnitude.
+/// A composition prepared for δ of a given order of magnitude.
 struct Numerical {
     responses: Responses,
     pairs: Vec<Repeated>,
@@ -218,14 +218,14 @@ struct Numerical {
 
 /// Maximum number of edges of all parts together, which bounds the time.
 const MOST_EDGES: i64 = 1_000_000;
-/// This many products of masses cost as much as one point of a transform.
+/// One point of a transform costs as much as this many products of masses.
 const MERGED_PER_POINT: usize = 8;
 /// Compositions of more parts than this skip expensive refinements.
 const MANY_PARTS: usize = 25;
 /// Maximum number of mesh refinements.
 const REFINEMENTS: usize = 7;
-/// Loss that the lower discretization may have, as a share of max(1, ε), before the trivial pair is
-/// used instead.
+/// Loss that the lower discretization may have, as a share of max(1, ε), before the trivial pair
+/// replaces it.
 const HARMLESS: f64 = 1e-4;
 /// Share of δ that may be truncated with the tails of the noise.
 const CUT_SHARE: f64 = 2e-4;
@@ -256,7 +256,7 @@ impl Numerical {
         self.or_absent(present, delta, precision)
     }
 
-    /// ε(δ) by the number of large losses (`jump`), if the result is known to be about `near`.
+    /// ε(δ) by the number of large losses (`jump`), given that the result is about `near`.
     fn epsilon_by_jumps(&self, delta: f64, precision: Precision, near: f64) -> Result<Bounds> {
         let present = self.refine_by_jumps(delta, precision, near)?;
         self.or_absent(present, delta, precision)
@@ -271,7 +271,8 @@ impl Numerical {
         if most <= present.upper {
             return Ok(present);
         }
-        // A coarse bound decides most other cases. With many parts there is no time for more.
+        // A coarse bound decides most other cases. With many parts there is no time for a finer
+        // one.
         let many = self.has_many_parts();
         let coarse = Precision(precision.0 * if many { 4.0 } else { 16.0 });
         let plan = Plan::capped(absent, |sketches| {
@@ -317,8 +318,8 @@ impl Numerical {
     fn delta_in(&self, direction: Direction, epsilon: f64, precision: Precision) -> Result<Bounds> {
         let mut best: Option<Bounds> = None;
         let mut mesh = f64::INFINITY;
-        // The first round may only find out how small δ is; a later one knows how much may lie
-        // outside of its window.
+        // The first round may only reveal how small δ is; a later one knows how much mass may lie
+        // outside its window.
         for _ in 0..REFINEMENTS {
             let guess = best.map(|b| b.upper.max(f64::MIN_POSITIVE));
             let sketches = self.sketches(direction);
@@ -333,7 +334,7 @@ impl Numerical {
             };
             let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
             best = Some(kept);
-            // Relative to δ, but nothing below the smallest δ that can be asked for.
+            // Relative to δ, but no finer than the smallest supported δ.
             let gap = (kept.upper / kept.lower.max(1e-3 * limits::DELTA.start())).ln();
             let wanted = 20.0 * precision.0;
             if gap <= wanted || plan.mesh > 1.05 * finer {
@@ -380,7 +381,7 @@ impl Numerical {
         most_points(self.pairs.len())
     }
 
-    /// Maximum number of edges of each part: parts with a short range of losses need few, and leave
+    /// Maximum number of edges of each part. Parts with a short range of losses need few and leave
     /// more to the others.
     fn most_edges(&self, mesh: f64) -> Vec<i64> {
         let needs = |s: &Sketch| {
@@ -434,9 +435,9 @@ impl Numerical {
             if kept.gap() <= wanted || no_progress == 2 {
                 break;
             }
-            // With the result located: the best tilt there, and the mesh scaled by the gap that was
-            // found. While the interval is wide, its upper end is the better guess: the lower bound
-            // may still be dominated by its error.
+            // Now the result is located: choose the best tilt there, and scale the mesh by the
+            // current gap. While the interval is wide, its upper end is the better guess, because
+            // the lower bound may still be dominated by its error.
             let near = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
             let retilted = Plan::capped(sketches, |sketches| {
                 Plan::near_epsilon(sketches, near, Some(delta), |e| 0.5 * precision.gap_at(e))

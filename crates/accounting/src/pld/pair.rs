@@ -1,13 +1,13 @@
 //! Dominating pairs: for each event, two distributions on the real line that are at least as
-//! distinguishable as the mechanism's outputs on any two neighboring data sets (PROOFS.md,
-//! sections 1–3).
+//! distinguishable as the mechanism's outputs on any two neighboring data sets (PROOFS.md, sections
+//! 1–3).
 
 use crate::event::{Adjacency, Event};
 use crate::normal::{UNIT, upper_quantile, upper_tail};
 use crate::sum::Sum;
 
-/// Normal components that P and Q are mixtures of: at 0, at +s and at −s (in noise standard
-/// deviations).
+/// Number of normal components of which P and Q are mixtures: at 0, at +s and at −s (in noise
+/// standard deviations).
 pub const COMPONENTS: usize = 3;
 
 /// A pair (P, Q) whose privacy loss ln dP/dQ increases along the line.
@@ -50,7 +50,7 @@ pub struct Repeated {
 const LONGEST_SHIFT: f64 = 4.0;
 
 /// 1/x, rounded up: a longer shift dominates a shorter one, so the pair covers the exact noise
-/// multiplier. (A lower bound is then one for noise that is smaller by at most two roundings.)
+/// multiplier. (A lower bound then belongs to noise that is smaller by at most two roundings.)
 fn inverse_up(x: f64) -> f64 {
     let quotient = 1.0 / x;
     match quotient.mul_add(x, -1.0) < 0.0 {
@@ -99,7 +99,7 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
     let squared_shift = squared_shift.total();
     if squared_shift > 0.0 {
         let count = (squared_shift / LONGEST_SHIFT.powi(2)).ceil().max(1.0);
-        // A few roundings of each square, of their sum and of the root.
+        // Covers a few roundings of each square, of their sum and of the root.
         let shift = (squared_shift / count).sqrt() * (1.0 + 16.0 * UNIT);
         pairs.push(Repeated {
             pair: Pair::Shifted { sampling_rate: 1.0, shift },
@@ -121,7 +121,7 @@ fn log_mix(sampling_rate: f64, a: f64) -> f64 {
 }
 
 impl Pair {
-    /// Whether (Q, P) is (P, Q) mirrored, so that one direction stands for both.
+    /// Whether (Q, P) mirrors (P, Q), so that one direction represents both.
     pub fn is_symmetric(&self) -> bool {
         match *self {
             Pair::Shifted { sampling_rate, .. } => sampling_rate == 1.0,
@@ -168,7 +168,7 @@ impl Pair {
         }
     }
 
-    /// The point z where the loss crosses `loss`; −∞ if every loss is above it.
+    /// The point z where the loss crosses `loss`, or −∞ if every loss is above it.
     pub fn threshold(&self, loss: f64) -> f64 {
         match *self {
             Pair::Shifted { sampling_rate, shift } => {
@@ -286,7 +286,7 @@ impl Pair {
 mod tests {
     use super::*;
 
-    /// s·σ ≥ 1 exactly, by one fused multiplication, and not much above.
+    /// s·σ is at least 1 exactly, by one fused multiplication, and not much larger.
     #[test]
     fn shifts_are_rounded_up() {
         let mut rounded_down_before = 0;

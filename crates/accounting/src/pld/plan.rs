@@ -14,9 +14,9 @@ pub struct Plan {
     pub mesh: f64,
     /// Rate λ, added to the tilt, of the Chernoff bound for the window's upper end.
     pub upper_rate: f64,
-    /// The same for the lower end.
+    /// The same rate for the lower end.
     pub lower_rate: f64,
-    /// ln of the tilted probability that may lie outside of the window on either side.
+    /// ln of the tilted probability that may lie outside the window on either side.
     pub log_outside: f64,
     /// Approximate result.
     pub epsilon_guess: f64,
@@ -24,7 +24,7 @@ pub struct Plan {
     pub width: f64,
     /// Approximate lower end of the window.
     pub lowest: f64,
-    /// Losses above this count like any larger loss.
+    /// Losses above this count as any larger loss would.
     pub cap: f64,
 }
 
@@ -35,10 +35,10 @@ pub fn most_points(parts: usize) -> f64 {
 const POINTS_TIMES_PARTS: f64 = 6.0e7;
 const MOST_POINTS: f64 = 2_400_000.0;
 
-/// A loss that is this much above ε loses e^−40 of its mass in 1 − e^{ε − loss}.
+/// A loss this far above ε loses e^−40 of its mass in 1 − e^{ε − loss}.
 const FAR_ABOVE: f64 = 40.0;
 
-/// Tilted probability outside of the window, as a share of δ.
+/// Tilted probability outside the window, as a share of δ.
 const OUTSIDE_SHARE: f64 = 1e-9;
 
 impl Plan {
@@ -59,8 +59,8 @@ impl Plan {
         Self::at(sketches, tilt.min(STEEPEST / mesh), guess, log_delta, mesh)
     }
 
-    /// A plan that is most accurate near `epsilon`: the tilt is the saddle point there. If δ is not
-    /// known it is guessed from the saddle point.
+    /// A plan that is most accurate near `epsilon`: the tilt is the saddle point there. An unknown
+    /// δ is guessed from the saddle point.
     pub fn near_epsilon(
         sketches: &[Sketch],
         epsilon: f64,
@@ -73,7 +73,8 @@ impl Plan {
         Self::at(sketches, tilt.min(STEEPEST / mesh), epsilon, log_delta, mesh)
     }
 
-    /// A plan that loses nothing above e^`log_floor` near `epsilon`, however fine the mesh must be.
+    /// A plan that resolves everything above e^`log_floor` near `epsilon`, however fine the mesh
+    /// must be.
     pub fn reaching(
         sketches: &[Sketch],
         epsilon: f64,
@@ -86,8 +87,9 @@ impl Plan {
         Self::at(sketches, tilt, epsilon, log_delta, mesh)
     }
 
-    /// What `make` plans from the sketches; if large losses make the window needlessly wide, from
-    /// sketches without them: a loss far above ε adds its whole mass to δ(ε), whatever its size.
+    /// Plans with `make` from the sketches. If large losses make the window needlessly wide, plans
+    /// from sketches without them: a loss far above ε adds its whole mass to δ(ε), whatever its
+    /// size.
     pub fn capped(sketches: &[Sketch], make: impl Fn(&[Sketch]) -> Result<Plan>) -> Result<Plan> {
         let plan = make(sketches)?;
         let cap = plan.epsilon_guess + FAR_ABOVE - plan.lowest.min(0.0);
@@ -109,7 +111,7 @@ impl Plan {
         exponent(best).min(0.0).exp()
     }
 
-    /// A plan with a given tilt and mesh.
+    /// A plan with the given tilt and mesh.
     pub fn at(
         sketches: &[Sketch],
         tilt: f64,
@@ -124,7 +126,7 @@ impl Plan {
         let log_share = (log_delta - here.value + tilt * epsilon_guess).min(0.0);
         let log_outside = OUTSIDE_SHARE.ln() + log_share;
         // Chernoff's bound at rate λ puts the window's end at (K(θ ± λ) − K(θ) − log_outside)/λ;
-        // the best λ puts it nearest.
+        // the best λ gives the nearest end.
         let reach = |signed_rate: f64| {
             let there = total_cumulant(sketches, tilt + signed_rate);
             (there.value - here.value - log_outside) / signed_rate.abs()
@@ -132,7 +134,7 @@ impl Plan {
         let (slowest, fastest) = ((1e-3 * tilt.max(1e-3)).ln().min(-10.0), (STEEPEST / mesh).ln());
         let best_rate = |sign: f64| {
             // Just beyond the best rate the moments of a heavy tail may explode, and those of the
-            // discretized pair a little earlier than the sketch's: a smaller rate costs almost
+            // discretized pair slightly earlier than the sketch's. A smaller rate costs almost
             // nothing.
             0.9 * golden_section(|log_rate| reach(sign * log_rate.exp()), slowest, fastest).exp()
         };
@@ -179,8 +181,8 @@ impl Plan {
 
 /// The tilt that minimizes the exponent K(θ) − θε of δ, and the exponent there.
 ///
-/// The exponent is convex. Beyond the largest possible loss it has no minimum; the smallest tilt
-/// that reaches `log_floor` is taken.
+/// The exponent is convex. Beyond the largest possible loss it has no minimum; then the result is
+/// the smallest tilt that reaches `log_floor`.
 fn saddle(sketches: &[Sketch], epsilon: f64, log_floor: f64) -> (f64, f64) {
     let exponent = |tilt: f64| {
         total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln()
@@ -201,7 +203,7 @@ const STEEPEST: f64 = 4.0;
 /// variance moves ε by about (θ + 1)V/2.
 fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
     // Cumulative tilted mass and mass·|loss| over all parts in order of |loss| would be exact; a
-    // histogram over powers of two is enough.
+    // histogram over powers of two suffices.
     const BINS: usize = 120;
     let bin = |l: f64| (l.abs().log2() + 100.0).clamp(0.0, (BINS - 1) as f64) as usize;
     let histogram = sketches

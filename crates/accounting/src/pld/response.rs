@@ -1,4 +1,4 @@
-//! Randomized responses, composed exactly: a few atoms need no grid.
+//! Randomized responses, composed exactly: their few atoms need no grid.
 //!
 //! If the total loss is A + L with independent A (the responses, masses m_a at losses a) and L (all
 //! other events), then conditioning on A gives δ(ε) = Σ m_a δ_L(ε − a). The responses are
@@ -7,7 +7,7 @@
 use super::pair::{Pair, Repeated};
 use super::tail::Tail;
 
-/// Maximum number of atoms that are summed one by one.
+/// Maximum number of atoms that are summed individually.
 const MOST_ATOMS: usize = 4096;
 /// Relative rounding error of all sums and products of up to [`MOST_ATOMS`] terms.
 const SLACK: f64 = 1e-11;
@@ -50,7 +50,8 @@ impl Responses {
         &self.atoms
     }
 
-    /// A bound on δ(ε) from a bound on the curve of all other events (`None`: there are none).
+    /// A bound on δ(ε) from a bound on the curve of all other events (`None` if there are no
+    /// others).
     pub fn delta(&self, rest: Option<&Tail>, epsilon: f64, side: f64) -> f64 {
         let sum: f64 = self
             .atoms
@@ -66,8 +67,8 @@ impl Responses {
     }
 }
 
-/// `count` equal responses: the loss is ε times the number of true values minus the number of one
-/// particular other value.
+/// `count` equal responses: the loss is ε times (the number of true values minus the number of
+/// occurrences of one particular other value).
 fn repeated_atoms(part: &Repeated) -> Vec<(f64, f64)> {
     let Pair::Response { epsilon, .. } = part.pair else { return vec![(0.0, 1.0)] };
     let single = part.pair.atoms();

@@ -12,7 +12,7 @@ pub struct Sketch {
     /// The loss at the center of the noise, where the mass concentrates if the sampling rate is
     /// small.
     pub middle: f64,
-    /// Whether the part is discretized on a grid, and so needs a mesh.
+    /// Whether the part is discretized on a grid, and therefore needs a mesh.
     pub on_grid: bool,
     pub loss: Vec<f64>,
     log_weight: Vec<f64>,
@@ -63,7 +63,7 @@ impl Sketch {
         Self { count: part.count as f64, middle, on_grid: true, loss, log_weight }
     }
 
-    /// A sketch of responses that are composed exactly.
+    /// A sketch of exactly composed responses.
     pub fn of_atoms(atoms: &[(f64, f64)]) -> Self {
         let mut atoms = atoms.to_vec();
         atoms.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -85,7 +85,7 @@ impl Sketch {
         self.log_weight[self.loss.partition_point(|&l| l <= loss)..].iter().map(|w| w.exp()).sum()
     }
 
-    /// The same with all losses above `cap` moved to `cap`.
+    /// The same sketch with all losses above `cap` moved to `cap`.
     pub fn capped(&self, cap: f64) -> Self {
         let above = self.mass_above(cap);
         if !self.on_grid || above == 0.0 {
@@ -97,7 +97,7 @@ impl Sketch {
         capped
     }
 
-    /// The same without the losses above `threshold`.
+    /// The same sketch without the losses above `threshold`.
     pub fn below(&self, threshold: f64) -> Self {
         let kept = self.loss.partition_point(|&l| l <= threshold).max(1);
         let (loss, log_weight) = (self.loss[..kept].to_vec(), self.log_weight[..kept].to_vec());
@@ -135,8 +135,8 @@ impl Sketch {
     /// is wider, any center will do.)
     ///
     /// The center o is the loss at which the mass up to half a mesh above o and the mass below it
-    /// have equal excess, so that the lower discretization can balance the two. A little is given
-    /// to the side named by `lean` (−1 or 1), on which an imbalance does less harm.
+    /// have equal excess, so that the lower discretization can balance the two. The balance is
+    /// shifted slightly to the side given by `lean` (−1 or 1), where an imbalance does less harm.
     pub fn center(&self, mesh: f64, lean: f64) -> f64 {
         let weights: Vec<f64> = self.log_weight.iter().map(|w| w.exp()).collect();
         let mut center = self.middle;

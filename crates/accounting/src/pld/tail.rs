@@ -7,15 +7,15 @@ use crate::sum::not_negative;
 
 /// A bound on the hockey-stick curve of a discrete pair, tight near one tilt.
 ///
-/// With w the masses of the total loss, A the mass at or above a grid loss and δ the divergence
-/// there,
+/// Let w be the masses of the total loss, A the mass at or above a grid loss and δ the divergence
+/// there. The recursion
 ///
 /// ```text
 /// A_i = w_i + A_{i+1}        δ_i = e^{−h} δ_{i+1} + (1 − e^{−h}) A_{i+1}
 /// ```
 ///
-/// which only adds: no cancellation. Both are kept times e^{θ·loss}, so nothing under- or
-/// overflows. Between grid losses δ is linear in e^ε, exactly.
+/// only adds, so there is no cancellation. Both are stored times e^{θ·loss}, so nothing underflows
+/// or overflows. Between grid losses δ is exactly linear in e^ε.
 pub struct Tail {
     /// The loss of the first point.
     start: f64,
@@ -24,19 +24,19 @@ pub struct Tail {
     /// A_i and δ_i times e^{θ·loss_i}, divided by the normalizer.
     at_or_above: Vec<f64>,
     divergence: Vec<f64>,
-    /// Bound of all errors of A_i together, in the same scale, added for an upper bound and
-    /// subtracted for a lower one.
+    /// Bound on all errors of A_i together, in the same scale: added for an upper bound, subtracted
+    /// for a lower one.
     at_or_above_error: f64,
-    /// Upper bound of the tilted mass below the window.
+    /// Upper bound on the tilted mass below the window.
     outside_below: f64,
     divergence_error: f64,
     side: Side,
     log_norm: f64,
     log_norm_error: f64,
     infinite: f64,
-    /// Bound of the rounding error of every loss.
+    /// Bound on the rounding error of every loss.
     loss_error: f64,
-    /// The curve of other outcomes, to be added.
+    /// The curve of other outcomes, which is added.
     others: Option<Box<Tail>>,
 }
 
@@ -73,13 +73,13 @@ impl Tail {
         let above_sum = (1.0 / falling).min(points);
         let divergence_sum = (mesh * decay / (falling * falling)).min(above_sum);
         let outside = match side {
-            // Mass above the window is missing; mass from below it wraps around to higher losses,
+            // Mass above the window is missing. Mass from below it wraps around to higher losses,
             // which is safe.
             Side::Upper => window.outside_above,
             Side::Lower => window.outside_above + window.outside_below,
         };
-        // The recursion rounds four times a step, relative to its sum; a mass may be as many steps
-        // above as there are points.
+        // The recursion rounds four times per step, relative to its sum; a mass may be as many
+        // steps above as there are points.
         let recursion = 1.0 + 8.0 * UNIT * points;
         Tail {
             start: window.offset + window.first as f64 * mesh,
@@ -99,7 +99,7 @@ impl Tail {
         }
     }
 
-    /// The curve of these and other outcomes together, with `infinite` more mass where Q has none.
+    /// The joint curve of these and other outcomes, with `infinite` more mass where Q has none.
     pub fn plus(mut self, others: Tail, infinite: f64) -> Tail {
         self.infinite += infinite;
         self.others = Some(Box::new(others));
@@ -123,7 +123,7 @@ impl Tail {
         let slack = self.log_norm_error + 8.0 * UNIT * size + self.tilt * self.loss_error;
         match self.side {
             Side::Upper => {
-                // A NaN is not 0 here.
+                // A NaN must not count as 0 here.
                 let scaled = match sum == 0.0 {
                     true => 0.0,
                     false => (sum.ln() + exponent + slack).exp(),
@@ -162,7 +162,7 @@ impl Tail {
         }
         if position <= 0.0 {
             // δ(ε) = e^{ε−ℓ}δ(ℓ) + (1 − e^{ε−ℓ})·A(ℓ) for the first loss ℓ of the window, in the
-            // scale of ε; losses between ε and the window, whose tilted mass is bounded, may count
+            // scale of ε. Losses between ε and the window, whose tilted mass is bounded, may count
             // in full.
             let below = self.start - epsilon;
             let share = (-below).exp();
@@ -182,7 +182,7 @@ impl Tail {
         self.others.as_ref().map_or(end, |others| others.end().max(end))
     }
 
-    /// Bound of the rounding error of every loss.
+    /// Bound on the rounding error of every loss.
     pub fn loss_error(&self) -> f64 {
         self.others
             .as_ref()

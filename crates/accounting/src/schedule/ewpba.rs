@@ -1,18 +1,17 @@
 //! Epoch-weighted privacy budget allocation (EWPBA; EW-FT, Algorithms 1 and 3), for gradient noise.
 //!
 //! A first noise multiplier, `beginning`, spends ε minus a reserve uniformly. The epochs' noise
-//! multipliers are spread around it: the least one, σ_fir, is lowered until the spread list spends
-//! ε. Counted from the last epoch backwards the noise multiplier grows by `add` while the epoch
-//! number is at most E/2 − 1 (real division), by S·add afterwards, where
-//!
+//! multipliers are spread around it: the smallest one, σ_fir, is lowered until the spread list
+//! spends ε. Counted backwards from the last epoch, the noise multiplier grows by `add` while the
+//! epoch number is at most E/2 − 1 (real division), and by S·add afterwards, where
 //! ```text
 //! add = 4 (beginning − σ_fir) / ((E − 1)(S + 1)).
 //! ```
 //!
 //! Differences from the published algorithm: both searches use the certified upper bound of ε
-//! instead of an estimate, so the target is met and not only approximated; they check their
-//! brackets, and stop within 2·10⁻⁴·max(1, ε) below the target (the paper: 10⁻⁴ on either side);
-//! the reserve, 1 in the paper, is a parameter; and with a single epoch there is nothing to spread.
+//! instead of an estimate, so the target is met exactly instead of approximately. They check their
+//! brackets, and stop within 2·10⁻⁴·max(1, ε) below the target (the paper: 10⁻⁴ on either side).
+//! The reserve, 1 in the paper, is a parameter. With a single epoch there is nothing to spread.
 
 use super::{Passes, Schedule};
 use crate::calibrate::least_noise;
@@ -32,7 +31,7 @@ pub struct Ewpba {
     pub reserve: f64,
 }
 
-/// The schedule, and the noise multiplier that it is spread around.
+/// The schedule, and the noise multiplier it is spread around.
 pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     let Ewpba { epsilon, delta, step_distance, reserve } = *asked;
     crate::accountant::check_target(epsilon)?;

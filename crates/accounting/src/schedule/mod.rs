@@ -16,20 +16,20 @@ use serde::{Deserialize, Serialize};
 /// The sampling plan of a training run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Passes {
-    /// The probability with which each unit is in a step's Poisson sample.
+    /// Probability that each unit is in a step's Poisson sample.
     pub sampling_rate: f64,
     /// Number of steps per epoch.
     pub steps_per_epoch: u64,
     /// Number of epochs.
     pub epochs: u32,
-    /// A release before the first step, such as the statistics by which noise is allocated.
+    /// A release before the first step, such as the statistics that guide noise allocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<crate::Event>,
 }
 
 impl Passes {
     /// Epochs over `examples` in Poisson batches of expected size `batch`. An epoch has ⌊examples /
-    /// batch⌋ steps, and at least one.
+    /// batch⌋ steps, but at least one.
     pub fn over(examples: u64, batch: u64, epochs: u32) -> Result<Passes> {
         if examples == 0 {
             return Err(Error::invalid("number of examples", examples, "at least 1"));

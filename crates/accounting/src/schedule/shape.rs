@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 pub enum Shape {
     /// Constant.
     Uniform,
-    /// By equal differences.
+    /// By equal differences between epochs.
     Linear,
-    /// By equal factors.
+    /// By equal factors between epochs.
     Exponential,
     /// Along half a cosine: slowly, then fast, then slowly.
     Cosine,
@@ -65,7 +65,7 @@ pub fn shaped(
     let at = |noise: f64| -> Vec<f64> { factors.iter().map(|f| f * noise).collect() };
     let least = factors.iter().copied().fold(f64::INFINITY, f64::min);
     let most = factors.iter().copied().fold(0.0, f64::max);
-    // Every epoch must stay in the certified range.
+    // Every epoch must stay within the certified range.
     let range = (
         limits::NOISE_MULTIPLIER.start() / least * (1.0 + 1e-12),
         limits::NOISE_MULTIPLIER.end() / most * (1.0 - 1e-12),

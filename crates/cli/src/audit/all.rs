@@ -63,7 +63,7 @@ pub struct All {
     together: RankArguments,
 }
 
-/// Reports which attack is running, out of how many.
+/// Reports the running attack and the number of attacks.
 struct Attacks {
     done: usize,
     all: usize,
@@ -71,7 +71,7 @@ struct Attacks {
 
 impl Attacks {
     /// Membership inference always; exposure if there are canaries; extraction and reconstruction
-    /// of a causal language model.
+    /// for a causal language model.
     fn new(is_causal: bool, has_canaries: bool) -> Self {
         Self { done: 0, all: 1 + usize::from(has_canaries) + 2 * usize::from(is_causal) }
     }
@@ -82,21 +82,21 @@ impl Attacks {
     }
 }
 
-/// Prefix of the figures of membership inference.
+/// Prefix of the figures for membership inference.
 const MEMBERSHIP: &str = "membership, ";
 
 fn is_of_membership(figure: &Figure) -> bool {
     figure.attack.starts_with(MEMBERSHIP)
 }
 
-/// Whether the other run holds out everything that this one does.
+/// Whether the other run holds out everything that this one holds out.
 fn holds_out_as_much(run: &AuditedRun, other: &AuditedRun) -> bool {
     let (run, other) = (&run.plan.data, &other.plan.data);
     (&run.train, &run.author, &run.text) == (&other.train, &other.author, &other.text)
         && run.hold_out <= other.hold_out
 }
 
-/// The cells of a figure.
+/// The table cells of a figure.
 fn row(figure: &Figure, with_non_private: bool) -> Vec<String> {
     let said = |i: &Interval| match figure.measure {
         Measure::Area => area(i),

@@ -49,7 +49,7 @@ pub struct Attribute {
 #[derive(Serialize)]
 struct Row {
     after: usize,
-    /// `None` where the embeddings are not perturbed.
+    /// `None` if the embeddings are not perturbed.
     epsilon: Option<f64>,
     noise_multiplier: f64,
     #[serde(flatten)]

@@ -128,7 +128,7 @@ impl ExtractionArguments {
         Ok(())
     }
 
-    /// What the run's model, or the pretrained one, generates from an empty prompt.
+    /// The texts that the run's model or the pretrained model generates from an empty prompt.
     pub fn generated(
         &self,
         run: &AuditedRun,
@@ -149,7 +149,7 @@ impl ExtractionArguments {
         };
         let bar = progress(self.texts, "texts");
         let writer = Writer { model: &model, tokenizer: &tokenizer };
-        // Each rank generates whole batches, the same ones as one process.
+        // Each rank generates whole batches, the same ones as in a single process.
         let batches = self.texts.div_ceil(self.batch);
         let texts = run.ranks().divided(batches, |batch| -> Outcome<Vec<String>> {
             let first = batch * self.batch;
@@ -162,7 +162,7 @@ impl ExtractionArguments {
         Ok(texts.concat())
     }
 
-    /// Figures of each kind that the training texts have.
+    /// Results for each kind of PII that occurs in the training texts.
     pub fn attack(
         &self,
         run: &AuditedRun,
@@ -176,7 +176,7 @@ impl ExtractionArguments {
         self.judge(training, &generated, pretrained, finder, kinds)
     }
 
-    /// The same for texts that were generated already.
+    /// The same for texts that have already been generated.
     pub fn judge(
         &self,
         training: &PrivateTexts,

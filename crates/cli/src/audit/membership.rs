@@ -136,7 +136,7 @@ impl Membership {
         let sample = |data: &Dataset| at_random(data.examples.clone(), self.examples, random.seed);
         let inside = Dataset { examples: sample(inside), ..inside.clone() };
         let count = inside.examples.len();
-        // Units of the other file are different ones.
+        // The units of the other file are distinct from those of this one.
         let first = inside.units as u32;
         let outside = sample(outside).into_iter();
         let outside = outside.map(|example| Example { unit: first + example.unit, ..example });
@@ -154,8 +154,8 @@ impl Membership {
         Ok(attacks)
     }
 
-    /// The losses of models trained on random halves of all privacy units, with the examples that
-    /// each was trained on.
+    /// The losses of models trained on random halves of all privacy units, each with the examples
+    /// that it was trained on.
     fn shadow_losses(
         &self,
         run: &AuditedRun,
@@ -235,8 +235,8 @@ pub fn at_random<T>(mut all: Vec<T>, most: usize, seed: u64) -> Vec<T> {
     all
 }
 
-/// The attacks that need only losses, with those of the pretrained model if `reference`, on
-/// examples of which the first `members` are members. Also returns the losses.
+/// The attacks that need only losses, including those of the pretrained model if `reference` is
+/// given. The first `members` examples are members. Also returns the losses.
 pub fn by_losses(
     run: &AuditedRun,
     all: &[Example],
@@ -285,14 +285,15 @@ mod tests {
         let found = of(1);
         assert_eq!(found.len(), 100);
         assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 100);
-        // A tenth of each tenth of the file, more or less; of its first rows, all or none.
+        // About a tenth of each tenth of the file. Taking only the first rows would give all of one
+        // tenth and none of the others.
         for tenth in 0..10 {
             let inside = found.iter().filter(|&&i| i / 100 == tenth).count();
             assert!((2..=22).contains(&inside), "{inside} of tenth {tenth}");
         }
         assert_eq!(found, of(1));
         assert_ne!(found, of(2));
-        // What is there is all taken where there are fewer.
+        // If there are fewer examples than requested, all are taken.
         let mut all = at_random((0..7).collect::<Vec<u32>>(), 100, 1);
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);

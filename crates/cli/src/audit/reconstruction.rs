@@ -67,7 +67,7 @@ pub struct ReconstructionArguments {
     pub random: SeedArgument,
 }
 
-/// Tokens of a continuation: a name and a little more.
+/// Tokens per continuation: slightly more than a name.
 const CONTINUATION: usize = 16;
 
 impl Reconstruction {
@@ -185,7 +185,7 @@ fn read_candidates(file: &Path) -> Outcome<Vec<String>> {
 }
 
 impl ReconstructionArguments {
-    /// Masked texts, drawn from all that have a span of the kind with some text before it.
+    /// Masked texts, sampled from all that contain a span of this kind with some text before it.
     pub fn targets(&self, training: &PrivateTexts, kind: EntityKind) -> Outcome<Vec<Masked>> {
         if self.targets == 0 || self.samples == 0 || self.top == 0 {
             return Err(Failure::arguments("--targets, --samples and --top must be at least 1"));
@@ -203,7 +203,7 @@ impl ReconstructionArguments {
         Ok(at_random(all, self.targets, self.random.seed))
     }
 
-    /// Figures from the ranks by both models.
+    /// Results from the ranks of both models.
     pub fn judge_both(
         &self,
         kind: EntityKind,
@@ -213,7 +213,7 @@ impl ReconstructionArguments {
         judge_both(kind, trained, pretrained, self.top, self.intervals.confidence)
     }
 
-    /// The attack on the run's model, or on the pretrained one.
+    /// The attack on the run's model, or on the pretrained model.
     pub fn attack(
         &self,
         run: &AuditedRun,

@@ -46,7 +46,7 @@ pub struct ReleasedArguments {
 /// A layer and a budget.
 pub struct Cell {
     pub after: usize,
-    /// `None` where the embeddings are not perturbed.
+    /// `None` if the embeddings are not perturbed.
     pub epsilon: Option<f64>,
     /// Noise multiplier: standard deviation of the noise over the norm of an embedding.
     pub noise: f64,
@@ -74,7 +74,7 @@ impl ReleasedArguments {
         Ok((victims, known))
     }
 
-    /// Each layer without noise and with each budget.
+    /// Each layer, without noise and with each budget.
     pub fn cells(&self, model: &Model) -> Outcome<Vec<Cell>> {
         let blocks = model.network.blocks.len();
         if let Some(after) = self.after.iter().find(|&&after| after > blocks) {

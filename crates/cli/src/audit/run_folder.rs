@@ -77,7 +77,7 @@ impl AuditedRun {
     pub fn model(&self, trained: bool, device: &DeviceArguments) -> Outcome<Model> {
         let origin = self.origin()?;
         let (whole, adapter) = (self.paths.model(), self.paths.adapter());
-        // The head of the pretrained model has as many classes as that of the trained one.
+        // The head of the pretrained model needs the same number of classes as the trained one.
         let labels = match &self.plan.data.labels {
             Some(given) => Some(given.clone()),
             None => private_labels(if whole.is_dir() { &whole } else { &adapter })?,
@@ -100,7 +100,8 @@ impl AuditedRun {
     /// The examples that the run could sample, or those of a given file of members.
     pub fn members(&self, file: Option<&Path>) -> Outcome<Dataset> {
         let train = &self.plan.data.train;
-        // The training file itself is read as by the run: it may contain rows that no step samples.
+        // The training file itself is read as the run read it: it may contain rows that no step
+        // samples.
         let is_own = |file: &&Path| {
             file.canonicalize().is_ok_and(|file| train.canonicalize().is_ok_and(|t| t == file))
         };
@@ -134,7 +135,7 @@ impl AuditedRun {
     }
 }
 
-/// Determines how much of a text a run read.
+/// Determines how much of a text a run has read.
 pub struct Reader {
     tokenizer: Tokenizer,
     /// Tokens of a text per example.
@@ -142,7 +143,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Number of bytes read of a text that the run split into `examples` examples.
+    /// Number of bytes that the run has read of a text it split into `examples` examples.
     pub fn bytes(&self, text: &str, examples: usize) -> Outcome<usize> {
         let tokens = self.tokenizer.with_bytes(text)?;
         let read = self.tokens * examples;
@@ -175,8 +176,8 @@ pub fn language_model(run: &AuditedRun, attack: &str) -> Outcome {
 /// Examples per update of the progress bar: enough to batch examples of similar length.
 const SHOWN_AT_ONCE: usize = 1024;
 
-/// The loss of each example, distributed over the ranks; for masked language models, that of masked
-/// tokens, which are the same for every model.
+/// The loss of each example, distributed over the ranks. For masked language models, this is the
+/// loss on masked tokens, with the same masks for every model.
 pub fn losses(
     ranks: &Ranks,
     model: &Model,

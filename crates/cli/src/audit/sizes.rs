@@ -62,7 +62,7 @@ impl SizeArguments {
         }
     }
 
-    /// Whether all sizes are the quick ones.
+    /// Whether all sizes are the quick defaults.
     pub fn is_quick(&self) -> bool {
         self.sizes() == QUICK
     }

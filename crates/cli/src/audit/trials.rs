@@ -4,12 +4,12 @@ use crate::output;
 use serde::Serialize;
 use undertone_run::audit::Trial;
 
-/// All trials for audit.json, if there are several.
+/// All trials, to be saved in audit.json if there are several.
 pub fn kept<T: Clone>(trials: &[Trial<T>]) -> Vec<Trial<T>> {
     if trials.len() > 1 { trials.to_vec() } else { Vec::new() }
 }
 
-/// Prints the findings of one trial, or those of all trials with their seeds.
+/// Prints the results of one trial, or those of all trials with their seeds.
 pub fn json<T: Serialize>(trials: &[Trial<T>]) {
     match trials {
         [one] => output::json(&one.found),
@@ -17,7 +17,7 @@ pub fn json<T: Serialize>(trials: &[Trial<T>]) {
     }
 }
 
-/// Mean and standard error over the trials of a share that the `i`-th finding of each has.
+/// Mean and standard error over the trials of a share in the `i`-th result of each.
 pub fn mean_of<T>(trials: &[Trial<T>], i: usize, figure: &dyn Fn(&T) -> f64) -> String {
     let shares: Vec<f64> =
         trials.iter().filter_map(|trial| trial.found.get(i)).map(|t| 100.0 * figure(t)).collect();

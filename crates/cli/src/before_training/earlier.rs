@@ -1,7 +1,7 @@
-//! Earlier runs on the same training file, and what they cost together with a new one.
+//! Earlier runs on the same training file, and their total cost together with a new run.
 //!
-//! The notes are for the curator's terminal and are written to no file. They contain folders and ε
-//! from plans and ledgers, but the list of runs itself is private.
+//! The notes are for the curator's terminal and are not saved to any file. They contain folders and
+//! ε from plans and ledgers, but the list of runs itself is private.
 
 use crate::output;
 use std::collections::BTreeSet;
@@ -12,11 +12,11 @@ use undertone_accounting::Mode;
 use undertone_accounting::ledger::Ledger;
 use undertone_run::{Cost, MethodName, RunFile, RunPaths, cost_together};
 
-/// The folder in which runs lie side by side.
+/// The folder that contains the runs.
 #[derive(Clone, Debug)]
 pub struct Siblings {
     parent: PathBuf,
-    /// The folder of the new run, which is not an earlier one.
+    /// The folder of the new run, which is not counted as an earlier one.
     own: Option<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ struct Earlier {
 }
 
 impl Siblings {
-    /// Those of a run in this folder.
+    /// The siblings of a run in this folder.
     pub fn of(out: &Path) -> Self {
         let parent = match out.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -38,12 +38,12 @@ impl Siblings {
         Self { parent: parent.to_owned(), own: Some(out.to_owned()) }
     }
 
-    /// Those in a folder of runs.
+    /// The runs in a parent folder.
     pub fn within(parent: &Path) -> Self {
         Self { parent: parent.to_owned(), own: None }
     }
 
-    /// What to say before a run begins. `planned` is the ledger that it will have.
+    /// The notes to print before a run begins. `planned` is the ledger that the run will have.
     pub fn notes(&self, plan: &Plan, planned: Option<&Ledger>) -> Vec<String> {
         let (earlier, mut notes) = self.find(plan);
         let file = plan.data.train.display();
@@ -97,7 +97,7 @@ impl Siblings {
             if places(&plan.data.train).is_disjoint(&train) {
                 continue;
             }
-            // Shown without the folder that stands for the present one.
+            // Shown without the `.` that stands for the current folder.
             let folder = folder.strip_prefix(".").map(Path::to_owned).unwrap_or(folder);
             if plan.privacy.method == MethodName::None {
                 let has_model = paths.model().is_dir() || paths.adapter().is_dir();
@@ -132,7 +132,7 @@ impl Siblings {
     }
 }
 
-/// ε of the earlier runs and the new one together, or why they cannot be added up.
+/// The total ε of the earlier runs and the new one, or the reason why they cannot be added up.
 fn total(earlier: &[&Earlier], plan: &Plan, planned: &Ledger, delta: f64) -> Result<f64, String> {
     let file = plan.file();
     let this = Cost { path: Path::new("this run"), ledger: planned, plan: Some(&file) };
@@ -146,13 +146,13 @@ fn total(earlier: &[&Earlier], plan: &Plan, planned: &Ledger, delta: f64) -> Res
     }
 }
 
-/// The files of a path, with links resolved.
+/// The files that a path stands for, with links resolved.
 fn places(path: &Path) -> BTreeSet<PathBuf> {
     let files = read::files(path).unwrap_or_default();
     files.iter().filter_map(|file| file.canonicalize().ok()).collect()
 }
 
-/// The first few runs in words, and how many more there are.
+/// The first few runs in words, and the number of the others.
 fn names(runs: &[&Earlier], words: impl Fn(&Earlier) -> String) -> String {
     const NAMED: usize = 6;
     let some: Vec<String> = runs.iter().take(NAMED).map(|run| words(run)).collect();

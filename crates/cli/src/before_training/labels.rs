@@ -1,5 +1,5 @@
-//! Rows per class and near-duplicate names of classes, for the curator's terminal. The counts come
-//! from private rows, so no file repeats them.
+//! Rows per class and near-duplicate class names, for the curator's terminal. The counts come from
+//! private rows, so they are not saved to any file.
 
 use crate::source::quoted;
 use crate::train::shell_quoted;
@@ -14,7 +14,7 @@ struct Class<'a> {
     rows: u64,
 }
 
-/// Rows per class, and a warning for each name that is probably another one misspelled.
+/// Rows per class, and a warning for each name that is probably a misspelling of another.
 pub fn notes(data: &Dataset) -> Vec<String> {
     let Some(labels) = &data.labels else { return Vec::new() };
     let mut rows = vec![0; labels.len()];
@@ -51,14 +51,14 @@ fn counts(classes: &[Class]) -> String {
 fn duplicates(classes: &[Class]) -> Option<String> {
     let mut renamed: BTreeMap<&str, &str> = BTreeMap::new();
     for (i, class) in classes.iter().enumerate() {
-        // The most frequent of the others that it may stand for.
+        // The most frequent of the names that it may be a misspelling of.
         let others = classes.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| other);
         let meant = others.filter(|other| is_misspelled(class, other)).max_by_key(|of| of.rows);
         if let Some(meant) = meant {
             renamed.insert(class.name, meant.name);
         }
     }
-    // What a name stands for may itself stand for another one.
+    // That name may itself be a misspelling of a third one.
     let direct: Vec<(&str, &str)> = renamed
         .iter()
         .map(|(&name, &meant)| (name, renamed.get(meant).copied().unwrap_or(meant)))
@@ -81,7 +81,8 @@ fn duplicates(classes: &[Class]) -> Option<String> {
     ))
 }
 
-/// Whether a class is probably another one with other capitals or blanks, or a rare typo of it.
+/// Whether a class name is probably another one with different capitals or blanks, or a rare typo
+/// of it.
 fn is_misspelled(class: &Class, other: &Class) -> bool {
     let is_rarer = (class.rows, class.name) < (other.rows, other.name);
     if !is_rarer {
@@ -91,7 +92,7 @@ fn is_misspelled(class: &Class, other: &Class) -> bool {
     if plain == of_other {
         return true;
     }
-    // Numbers tell classes apart: "level 1" and "level 2".
+    // Digits distinguish classes: "level 1" and "level 2".
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
     let most = plain.chars().count().min(of_other.chars().count()) / 3;
     let is_rare = class.rows * 10 <= other.rows;
@@ -100,7 +101,7 @@ fn is_misspelled(class: &Class, other: &Class) -> bool {
         && edit_distance(&plain, &of_other) <= most.min(2)
 }
 
-/// A name without capitals, blanks and punctuation.
+/// A name in lower case without blanks and punctuation.
 fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| c.is_alphanumeric() || "+-<>=".contains(*c))

@@ -24,7 +24,7 @@ pub fn units(plan: &Plan, count: usize) -> &'static str {
     }
 }
 
-/// What is known of a run once its model and data are loaded.
+/// The facts about a run once its model and data are loaded.
 pub struct LoadedRun<'a> {
     pub plan: &'a Plan,
     pub resolved: &'a Resolved,
@@ -35,8 +35,8 @@ pub struct LoadedRun<'a> {
     pub planned: Option<&'a Ledger>,
 }
 
-/// The notes, one short line each. `beside` is set if the curator alone sees them and no file keeps
-/// them: they then state counts of rows, and the earlier runs in that folder.
+/// The notes, one short line each. `beside` is set if only the curator sees the notes and no file
+/// stores them; they then include row counts and the earlier runs in that folder.
 pub fn notes(run: &LoadedRun, beside: Option<&Siblings>) -> Vec<String> {
     let LoadedRun { plan, resolved, data, labels_were_found, parameters, planned } = *run;
     let mut notes = Vec::new();

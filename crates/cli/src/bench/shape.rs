@@ -51,7 +51,7 @@ pub enum Weights {
 }
 
 impl Shape {
-    /// Sizes that no machine has are refused before memory for them is asked for.
+    /// Rejects implausibly large sizes before allocating memory.
     pub fn check(&self) -> Outcome {
         within("--layers", self.layers, 1..=10_000)?;
         within("--hidden", self.hidden, 1..=1 << 16)?;
@@ -62,7 +62,7 @@ impl Shape {
         within("--vocabulary", self.vocabulary, 1..=1 << 24)
     }
 
-    /// What the architecture is usually trained for.
+    /// The task head that the architecture is usually trained for.
     pub fn task_head(&self) -> TaskHead {
         match self.arch {
             Architecture::Bert
@@ -85,7 +85,7 @@ impl Shape {
         }
     }
 
-    /// The model, for sequences up to this length.
+    /// The model, for sequences of up to `tokens` tokens.
     pub fn model(&self, tokens: usize) -> Result<Model, Failure> {
         let dimensions = Dimensions {
             layers: self.layers,
@@ -114,7 +114,7 @@ impl Shape {
     }
 }
 
-/// A number must be in a range.
+/// Checks that a number is within a range.
 pub fn within(name: &str, value: usize, range: RangeInclusive<usize>) -> Outcome {
     if range.contains(&value) {
         return Ok(());

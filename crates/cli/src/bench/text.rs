@@ -1,4 +1,4 @@
-//! Times what comes before the first training step: loading a model and tokenizing a file.
+//! Times the work before the first training step: loading a model and tokenizing a file.
 
 use crate::arguments::ModelArgument;
 use crate::failure::Outcome;
@@ -33,7 +33,7 @@ impl Text {
     pub fn run(self, output: Output) -> Outcome {
         let folder = locate(&self.base.model)?;
         let start = Instant::now();
-        // Every architecture can have this head, and a bare encoder names none.
+        // Every architecture supports this head, and a bare encoder has none of its own.
         let task_head = Some(TaskHead::SequenceClassification);
         let model = load(&folder, &LoadOptions { task_head, ..LoadOptions::default() })?;
         let load_ms = 1e3 * start.elapsed().as_secs_f64();

@@ -107,7 +107,7 @@ impl Certify {
     }
 }
 
-/// What the ledger has spent, if its ε is a guarantee at all.
+/// The composition in the ledger, if its ε is a guarantee.
 fn proved(read: &Read) -> Outcome<Composition> {
     let why = match read.mode() {
         Mode::Proved => return Ok(read.spent().clone()),

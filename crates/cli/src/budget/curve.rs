@@ -50,7 +50,7 @@ impl Curve {
                 .max(1e-3),
         };
         let epsilons: Vec<f64> = (1..=count).map(|i| far * i as f64 / count as f64).collect();
-        // Refuses an ε outside of the certified range before anything is computed.
+        // Rejects an ε outside the certified range before computing anything.
         undertone_accounting::delta(&composition, far, accountant)?;
         let points = undertone_accounting::curve(&composition, &epsilons, accountant)?;
         if let Some(path) = self.chart.file()? {
@@ -74,7 +74,7 @@ impl Curve {
         Ok(())
     }
 
-    /// ε after each part of the run: what has been spent so far.
+    /// ε after each part of the run, for everything released so far.
     fn spending(&self, all: &Composition, delta: f64, output: Output) -> Outcome {
         let points = self.points.unwrap_or(10);
         check_points(points)?;
@@ -128,7 +128,7 @@ impl Curve {
     }
 }
 
-/// Both bounds on ε, where the accountant certifies them.
+/// Both bounds on ε, if the accountant certifies them.
 fn bounds(found: &Answer) -> [String; 2] {
     match found.accountant {
         Accountant::Rdp => ["–".to_owned(), output::up(found.epsilon.upper)],

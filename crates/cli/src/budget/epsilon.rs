@@ -76,7 +76,7 @@ impl Delta {
     }
 }
 
-/// One answer, for machines or for people.
+/// Prints one answer, for programs or for people.
 pub fn print(
     answer: &Answer,
     output: Output,

@@ -27,7 +27,7 @@ pub struct Ledger {
     delta: Option<f64>,
 }
 
-/// A ledger that was read, with the plan beside it.
+/// A parsed ledger, with the plan beside it.
 pub struct Read {
     path: PathBuf,
     ledger: undertone_accounting::ledger::Ledger,
@@ -86,7 +86,7 @@ impl Read {
             false => path.parent().map(RunPaths::new).filter(|run| run.ledger() == path),
         };
         let (ledger, plan) = match run.filter(|run| path.is_dir() || run.plan().exists()) {
-            // In the folder of a run it must be the run's own.
+            // In a run folder, it must be the run's own ledger.
             Some(run) => {
                 if run.is_finished() {
                     FinishedRun::read(run.folder())?;
@@ -158,7 +158,7 @@ fn stopped_early(of_plan: &Guarantee) {
     output::line(stopping_caveat(of_plan));
 }
 
-/// What the guarantee assumes, and its sentence.
+/// Prints the assumptions of the guarantee and its sentence.
 fn conclude(guarantee: &Guarantee) {
     for assumption in &guarantee.assumptions {
         output::line(format_args!("  assuming: {assumption}"));
@@ -167,7 +167,7 @@ fn conclude(guarantee: &Guarantee) {
     output::line(format_args!("{guarantee}."));
 }
 
-/// Releases and guarantee of all runs together if each came to its end; none if all did.
+/// Releases and guarantee of all runs together if each were completed; `None` if all are complete.
 fn together_as_planned(all: &[Read], delta: f64) -> Outcome<Option<(u64, Guarantee)>> {
     let planned: Vec<_> = all.iter().map(|read| read.ledger.as_planned()).collect();
     if planned.iter().all(Option::is_none) {

@@ -84,7 +84,7 @@ impl Noise {
             Composition::new(Adjacency::ReplaceOne).with(event, count)
         };
         composed(1.0).validate()?;
-        // Checks ε and δ before they are used.
+        // Validates ε and δ before they are used.
         undertone_accounting::delta(&composed(1.0), self.target.epsilon, Accountant::Gaussian)?;
         undertone_accounting::epsilon(&composed(1.0), self.target.delta, Accountant::Gaussian)?;
         let mu = gaussian::largest_mu(self.target.epsilon, self.target.delta)?;

@@ -1,4 +1,4 @@
-//! The arguments that describe the releases.
+//! The arguments that describe releases.
 
 use crate::failure::{Failure, Outcome};
 use clap::Args;
@@ -33,7 +33,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// (rate, steps), if any were given.
+    /// (rate, steps), if either was given.
     pub fn rate_and_steps(&self) -> Outcome<Option<(f64, u64)>> {
         if let (Some(rate), Some(steps)) = (self.sampling_rate, self.steps) {
             return Ok(Some((rate, steps)));
@@ -43,7 +43,7 @@ impl Sampling {
             return Ok(None);
         };
         let Passes { sampling_rate, steps_per_epoch, .. } = Passes::over(examples, batch, 1)?;
-        // Exact for whole numbers of epochs.
+        // Exact for a whole number of epochs.
         let whole = epochs.trunc();
         let of_rest = ((epochs - whole) * steps_per_epoch as f64 - 1e-9).ceil().max(0.0) as u64;
         let steps = (whole as u64).saturating_mul(steps_per_epoch).saturating_add(of_rest);
@@ -59,7 +59,7 @@ fn epochs(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "must be a number above 0, such as 3 or 2.5".to_owned())
 }
 
-/// Everything that is released.
+/// All releases of a computation.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "What is released")]
 pub struct Releases {

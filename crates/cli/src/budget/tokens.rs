@@ -69,13 +69,13 @@ enum Drawn {
     Contribution,
 }
 
-/// Title and axis of a chart, and its lines.
+/// Title, axis and lines of a chart.
 type Chart = (&'static str, &'static str, Vec<(String, Points)>);
 
-/// Positions and what they have.
+/// Positions with their values.
 type Points = Vec<(f64, f64)>;
 
-/// The budgets of one shift and one spread.
+/// The budgets for one shift and one spread.
 struct Curve {
     budgets: Budgets,
     epsilon: Vec<f64>,

@@ -1,4 +1,5 @@
-//! What the demo's models reveal: training examples, and the patients' codes.
+//! Attacks on the demo's models: membership of training examples, and exposure of the patients'
+//! codes.
 
 use super::corpus::Patient;
 use super::files::prompt;
@@ -18,17 +19,17 @@ use undertone::data::Example;
 use undertone::train::read_data;
 use undertone_run::audit::SecretExposure;
 
-/// What attacks found in one run.
+/// Results of the attacks on one run.
 pub struct Attacked {
     pub membership: Vec<Membership>,
-    /// Of each patient's code; of language models.
+    /// Exposure of each patient's code, for language models.
     pub exposure: Vec<Exposure>,
-    /// The model's continuation where a patient's code would be.
+    /// The model's continuation at the position of each patient's code.
     pub said: Vec<String>,
 }
 
 impl Attacked {
-    /// Number of codes that the model reveals.
+    /// Number of codes revealed by the model.
     pub fn given_away(&self, patients: &[Patient]) -> usize {
         patients.iter().zip(&self.said).filter(|(patient, said)| patient.code == **said).count()
     }
@@ -68,8 +69,8 @@ pub fn all(folder: &Path, runs: &[DemoRun], patients: &[Patient]) -> Outcome<Vec
     Ok(all)
 }
 
-/// Which letters were trained on? Others are of the same kind, so that a difference is not one
-/// between two files.
+/// Membership inference on the letters. The non-members come from the same distribution, so a
+/// difference does not merely distinguish two files.
 fn membership(run: &AuditedRun, folder: &Path, job: Job) -> Outcome<Vec<Membership>> {
     let others = match job {
         Job::Sort => "validation.tsv",
@@ -92,7 +93,7 @@ fn exposure_arguments() -> ExposureArguments {
     }
 }
 
-/// The likeliest six tokens after each patient's introduction.
+/// The six most likely tokens after each patient's introduction.
 fn codes(run: &AuditedRun, patients: &[Patient]) -> Outcome<Vec<String>> {
     let model = run.model(true, &DeviceArguments::default())?;
     let tokenizer = run.tokenizer(&model)?;

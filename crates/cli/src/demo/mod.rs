@@ -1,5 +1,5 @@
-//! `undertone demo`: fine-tunes on private letters with and without privacy, and compares what the
-//! models can do and what they give away.
+//! `undertone demo`: fine-tunes on private letters with and without privacy, and compares the
+//! models' accuracy and what they reveal.
 
 mod attack;
 mod corpus;
@@ -249,7 +249,7 @@ fn clear(out: &Path) -> Outcome {
             out.display()
         )));
     }
-    // Earlier versions had other runs.
+    // Earlier versions had different runs.
     let earlier = ["model", "open", "non-private", "epsilon-8", "epsilon-1"];
     for name in RUNS.iter().map(|run| run.name).chain(earlier) {
         let folder = out.join(name);

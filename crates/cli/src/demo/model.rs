@@ -1,8 +1,8 @@
 //! The small base model of the demo, and the code that made it.
 //!
-//! It is a GPT-2 of four blocks and 128 features that was trained to continue *public* letters of
-//! the same grammar. The weights in this folder come from `undertone demo --pretrain
-//! crates/cli/src/demo/model`, which takes a few minutes.
+//! It is a GPT-2 with four blocks and 128 features, trained to continue *public* letters of the
+//! same grammar. `undertone demo --pretrain crates/cli/src/demo/model` creates the weights in this
+//! folder in a few minutes.
 
 use super::corpus::{Writer, vocabulary};
 use super::write;
@@ -32,7 +32,7 @@ pub fn unpack(folder: &Path) -> Outcome {
     Ok(())
 }
 
-/// Pretrains the model on public letters and leaves it in a folder.
+/// Pretrains the model on public letters and saves it in a folder.
 pub fn pretrain(folder: &Path) -> Outcome {
     let work = tempfile_beside(folder)?;
     let start = work.join("start");

@@ -1,4 +1,4 @@
-//! What the demo prints: one screen.
+//! The demo's output: one screen.
 
 use super::attack::Attacked;
 use super::corpus::{Patient, TOPICS};
@@ -11,7 +11,7 @@ use undertone::train::Summary;
 /// Number of codes shown.
 const SHOWN: usize = 6;
 
-/// Accuracy on the validation letters; of classifiers.
+/// Accuracy on the validation letters, for classifiers.
 pub fn accuracy(summary: &Summary) -> Option<f64> {
     match &summary.metrics.validation {
         Some(Metrics::Classification(found)) => Some(found.accuracy),
@@ -19,7 +19,7 @@ pub fn accuracy(summary: &Summary) -> Option<f64> {
     }
 }
 
-/// The runs of a job with what belongs to each, the non-private one first.
+/// The items that belong to the runs of a job, the non-private run first.
 fn of<T>(job: Job, each: &[T]) -> Vec<&T> {
     RUNS.iter().zip(each).filter(|(run, _)| run.job == job).map(|(_, it)| it).collect()
 }
@@ -75,7 +75,7 @@ fn print_writers(patients: &[Patient], written: &[&Attacked]) {
         let said = written.iter().map(|attacked| {
             let said = &attacked.said[i];
             let mark = if *said == patient.code { " ← given away" } else { "" };
-            // Codes stand below each other.
+            // The codes are aligned in columns.
             let width = if attacked.given_away(patients) > 0 { 24 } else { 0 };
             format!("{:width$}", format!("{said}{mark}"))
         });
@@ -124,7 +124,7 @@ fn mean_bits(attacked: &Attacked) -> f64 {
     bits.sum::<f64>() / attacked.exposure.len().max(1) as f64
 }
 
-/// The exposure of a code that ranks first.
+/// The largest possible exposure, that of a code that ranks first.
 fn most(written: &[&Attacked]) -> f64 {
     written.iter().flat_map(|it| &it.exposure).map(|found| found.most).fold(0.0, f64::max)
 }

@@ -1,4 +1,4 @@
-//! Assigns columns to their roles, by their usual names or by asking.
+//! Assigns columns to their roles, by their usual names or by asking the user.
 
 use crate::failure::{Failure, Outcome};
 use crate::source::ColumnArguments;
@@ -32,7 +32,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("text1", "text2"),
     ("text_a", "text_b"),
 ];
-/// Usual names of a short text that goes before the text of a row.
+/// Usual names of a short text that precedes the main text of a row.
 const TITLE: &[&str] = &["title", "headline", "subject"];
 const LABEL: &[&str] =
     &["label", "class", "category", "sentiment", "topic", "intent", "rating", "stars", "tag", "y"];
@@ -64,7 +64,7 @@ const AUTHOR: &[&str] = &[
     "speaker",
     "who",
 ];
-/// Names that may be those of an author, but are too common to rely on.
+/// Names that may refer to an author but are too common to rely on.
 const PERHAPS_AUTHOR: &[&str] = &["from", "by", "name", "email", "account", "owner", "writer"];
 
 /// The task and its columns.
@@ -87,7 +87,7 @@ pub trait Asked {
     fn confirm(&mut self, question: &str) -> bool;
 }
 
-/// The person at the terminal, if standard input and standard error are one.
+/// The user at the terminal, if standard input and standard error are one.
 pub struct Person;
 
 impl Person {
@@ -139,8 +139,8 @@ impl Columns {
             .iter()
             .chain([&said.label, &said.messages, &said.author].into_iter().flatten())
         {
-            // A column of an object within JSON has the object's name before a point; the first row
-            // need not have it.
+            // A column of an object within JSON has the object's name before a dot; the first row
+            // need not contain it.
             let outer = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
             if !names.contains(name) && !names.iter().any(|known| outer(known) == outer(name)) {
                 return Err(Failure::arguments(format!(
@@ -150,7 +150,7 @@ impl Columns {
         }
         let author = match &said.author {
             Some(author) => Some(author.clone()),
-            // One within an object is suggested, and not taken.
+            // A column within an object is suggested but not chosen automatically.
             None if with_author => found.one_of(AUTHOR).filter(|name| !name.contains('.')),
             None => None,
         };
@@ -229,8 +229,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// The file's name of a column, whatever its capitals; if there is none, that of a column within
-    /// an object.
+    /// The file's name for a column, ignoring case; otherwise that of a column within an object.
     fn named(&self, usual: &str) -> Option<String> {
         let only = |is: &dyn Fn(&str) -> bool| {
             let mut same = self.names.iter().filter(|name| is(&name.to_lowercase()));
@@ -258,7 +257,7 @@ impl Found<'_> {
         usual.iter().find_map(|(one, other)| Some((self.named(one)?, self.named(other)?)))
     }
 
-    /// The column of the text: by its name, or the only one that is left.
+    /// The text column: by its name, or the only remaining column.
     fn text(
         &self,
         columns: &Columns,
@@ -320,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Answers every question with the same word.
+    /// Gives the same answer to every question.
     struct Says(&'static str);
     impl Asked for Says {
         fn choose(&mut self, _: &str, options: &[String]) -> Option<String> {

@@ -1,7 +1,7 @@
-//! `undertone init`: from a data file to a run file with good settings.
+//! `undertone init`: creates a run file with good settings from a data file.
 //!
-//! Of the private file, only its columns and its number of rows and units are printed; labels are
-//! written down only where the person says so.
+//! Of the private file, only the columns and the numbers of rows and units are printed; labels are
+//! written only if the user agrees.
 
 mod columns;
 mod write;
@@ -113,7 +113,7 @@ impl Init {
             false => undertone::Plan::resolve_without_model(&short, &device)?,
         };
         let text = draft.text(Some(&Choices::of(&plan.file())));
-        // What is written must be what was chosen.
+        // The written file must contain the chosen values.
         let written = WrittenRun::parse(&text, &[])?;
         if !written.open().is_empty()
             || written.complete(&Choices::of(&plan.file()))? != plan.file()
@@ -154,7 +154,7 @@ impl Init {
             ("columns", names.join(", ")),
             ("rows", format!("{}, of {} units", count.rows, count.units)),
             ("unit", unit(&names, &columns)),
-            ("task", told(&columns)),
+            ("task", task_and_columns(&columns)),
             ("model", model.to_owned()),
             ("budget", format!("ε = {}, δ = {:e}", self.epsilon, plan.delta().unwrap_or_default())),
             ("noise multiplier σ", noise(&resolved.noise_multipliers)),
@@ -209,7 +209,8 @@ impl Init {
         Ok(())
     }
 
-    /// Label names that may be written down: those that were given, or may be read.
+    /// Label names that may be written: those given by the user, or those that may be read from the
+    /// file.
     fn labels(&self, columns: &Columns, person: &mut dyn Asked) -> Outcome<Option<Vec<String>>> {
         let Some(column) = &columns.label else { return Ok(None) };
         if !self.columns.labels.is_empty() {
@@ -244,7 +245,7 @@ fn unit(names: &[String], columns: &Columns) -> String {
     }
 }
 
-/// A small model of the right kind.
+/// A small model for the task.
 fn usual_model(task: TaskName) -> &'static str {
     match task {
         TaskName::Classification => "sentence-transformers/all-MiniLM-L6-v2",
@@ -255,7 +256,7 @@ fn usual_model(task: TaskName) -> &'static str {
 }
 
 /// The task and its columns in words.
-fn told(columns: &Columns) -> String {
+fn task_and_columns(columns: &Columns) -> String {
     let text = columns.text.join(" and ");
     let of = match (&columns.label, &columns.prompt, &columns.completion) {
         (Some(label), ..) => format!("{label} from {text}"),

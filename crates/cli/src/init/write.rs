@@ -5,7 +5,7 @@ use crate::source::{key_of_model, list, name_of, quoted, quoted_path};
 use std::path::Path;
 use undertone_run::{Choices, Clip, LearningRateSchedule, OptimizerKind, TaskName, Tuning};
 
-/// What goes into the file.
+/// The contents of the file.
 pub struct Draft<'a> {
     pub model: &'a str,
     pub data: &'a Path,
@@ -21,7 +21,7 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// The file without the recipe's settings, from which the recipe chooses them.
+    /// The file without the recipe's settings, which the recipe takes as input.
     pub fn short(&self) -> String {
         self.text(None)
     }
@@ -154,7 +154,7 @@ fn one_digit(number: u64) -> u64 {
     (number + unit / 2) / unit * unit
 }
 
-/// As TOML in one line.
+/// The setting as TOML on one line.
 fn tuning(tuning: &Tuning) -> String {
     match tuning {
         Tuning::Lora(lora) => {

@@ -133,14 +133,15 @@ impl Follower {
 
     fn measure_speed(&mut self, examples: u64, any: bool) {
         match &mut self.seen {
-            // Earlier records say nothing about the speed.
+            // Earlier records provide no information about the speed.
             None if any => self.seen = Some((Instant::now(), self.live.step, 0)),
             Some((since, first, all)) => {
                 *all = all.saturating_add(examples);
                 let elapsed = since.elapsed();
                 if elapsed.as_secs_f64() > 0.5 && *all > 0 {
                     self.live.speed = Some(*all as f64 / elapsed.as_secs_f64());
-                    // Only after a step: the estimate then does not grow while a step is computed.
+                    // Only after a step, so that the estimate does not grow while a step is being
+                    // computed.
                     if any {
                         let (step, steps) = (self.live.step, self.live.steps);
                         self.live.seconds_left = seconds_left(elapsed, *first, step, steps);

@@ -1,4 +1,4 @@
-//! The state of a running run, from whichever source.
+//! The state of a run in progress, independent of its source.
 
 use crate::output;
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub struct Live {
     pub speed: Option<f64>,
     /// Seconds that the remaining steps are expected to take.
     pub seconds_left: Option<f64>,
-    /// Whether it has ended, and how.
+    /// How it ended, if it has.
     pub ended: Option<String>,
 }
 
@@ -127,7 +127,7 @@ impl Live {
         }
     }
 
-    /// The expected remaining time, while there is some.
+    /// The expected remaining time, if any remains.
     pub fn time_left(&self) -> Option<String> {
         let seconds =
             self.seconds_left.filter(|_| self.ended.is_none() && self.step < self.steps)?;
@@ -153,7 +153,7 @@ impl Live {
         parts.join(", ")
     }
 
-    /// The metric's name, and the unit that follows its value.
+    /// The metric's name, and the unit printed after its value.
     pub fn name_and_unit(&self) -> (&'static str, &'static str) {
         match self.metric.strip_suffix(", %") {
             Some(name) => (name, " %"),
@@ -161,7 +161,7 @@ impl Live {
         }
     }
 
-    /// The same for programs.
+    /// The same state for programs.
     pub fn standing(&self) -> Standing<'_> {
         let value = self.measured.last().map(|&(_, value)| value);
         Standing {
@@ -193,7 +193,7 @@ pub struct Standing<'a> {
     value: Option<f64>,
     epsilon: Option<f64>,
     target_epsilon: Option<f64>,
-    /// Why ε is not a guarantee, if it is not.
+    /// The reason why ε is not a guarantee, if it is not.
     caveat: Option<&'static str>,
     examples_per_second: Option<f64>,
     /// Expected seconds for the remaining steps.
@@ -202,7 +202,7 @@ pub struct Standing<'a> {
     ended: Option<&'a str>,
 }
 
-/// A setting as a run file has it.
+/// A setting as written in a run file.
 fn name(setting: &impl Serialize) -> String {
     serde_json::to_value(setting)
         .ok()
@@ -233,7 +233,7 @@ impl From<&Record> for Point {
 }
 
 impl Point {
-    /// Whether something was measured after the step.
+    /// Whether a metric was measured after the step.
     pub fn is_measured(&self) -> bool {
         self.measured.is_some()
     }

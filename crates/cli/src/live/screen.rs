@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use std::io;
 use std::time::Duration;
 
-/// What the user wants.
+/// The user's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// To leave the view.
@@ -15,8 +15,8 @@ pub enum Wish {
     Stop,
 }
 
-/// Shows a run until `next` has nothing more to show or the user wants something else; the terminal
-/// is then as it was.
+/// Shows a run until `next` returns `None` or the user requests something else, and then restores
+/// the terminal.
 pub fn show(mut next: impl FnMut() -> Option<Live>) -> io::Result<Option<Wish>> {
     let mut terminal = ratatui::try_init()?;
     let mut watch = || -> io::Result<Option<Wish>> {

@@ -10,7 +10,7 @@ use ratatui::widgets::{Axis, Bar, BarChart, Block, Chart, Dataset, Gauge, GraphT
 
 /// Draws everything into the frame.
 pub fn draw(live: &Live, frame: &mut Frame) {
-    // Bars that are all alike say nothing.
+    // Bars of equal length carry no information.
     let noise_lines = match (live.uniform_noise(), live.allocation.is_empty()) {
         (Some(_), true) => 1,
         (None, true) if live.noise.is_empty() => 0,
@@ -236,7 +236,7 @@ mod tests {
         assert!(screen.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c)), "there is a curve");
     }
 
-    /// Nothing is known yet, there is hardly any room, and ε is not a guarantee.
+    /// Nothing is known yet, there is hardly any space, and ε is not a guarantee.
     #[test]
     fn any_run_fits_any_screen() {
         for (width, height) in [(1, 1), (10, 3), (40, 12), (300, 80)] {
@@ -252,14 +252,20 @@ mod tests {
 
     #[test]
     fn programs_are_told_the_same_in_json() {
-        let told = serde_json::to_value(live().standing()).unwrap();
+        let standing = serde_json::to_value(live().standing()).unwrap();
         assert_eq!(
-            (&told["step"], &told["steps"], &told["epoch"]),
+            (&standing["step"], &standing["steps"], &standing["epoch"]),
             (&12.into(), &30.into(), &2.into())
         );
-        assert_eq!((&told["metric"], &told["value"]), (&"accuracy, %".into(), &75.0.into()));
-        assert_eq!((&told["epsilon"], &told["target_epsilon"]), (&2.34567.into(), &8.0.into()));
-        assert!(told["ended"].is_null() && told["examples_per_second"] == 41.25);
+        assert_eq!(
+            (&standing["metric"], &standing["value"]),
+            (&"accuracy, %".into(), &75.0.into())
+        );
+        assert_eq!(
+            (&standing["epsilon"], &standing["target_epsilon"]),
+            (&2.34567.into(), &8.0.into())
+        );
+        assert!(standing["ended"].is_null() && standing["examples_per_second"] == 41.25);
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Loaded {
             Some(names) => Labels::given(names.clone())?,
             None => self.model.label_set()?,
         };
-        // Names that stayed in the run folder cannot be renamed elsewhere.
+        // Names kept in the run folder cannot be renamed elsewhere.
         let renamed = self.reading.iter().flat_map(|reading| &reading.rename_labels);
         let known = renamed.filter(|(_, name)| labels.names().contains(name));
         let known = known.map(|(value, name)| (value.clone(), name.clone())).collect();

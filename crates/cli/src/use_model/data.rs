@@ -65,7 +65,7 @@ const USUAL_TEXTS: [&[&str]; 8] = [
 ];
 
 impl DataArguments {
-    /// The task head that the user asks for.
+    /// The task head requested by the user.
     pub fn task_head(&self) -> Option<TaskHead> {
         self.task.map(TaskHead::of)
     }
@@ -85,18 +85,19 @@ impl DataArguments {
         Ok(format_of(&self.data, self.format)?)
     }
 
-    /// The task that the user asks for, or that of training, if the model has its head.
+    /// The requested task, or the task of training if the model has its head.
     pub fn task(&self, loaded: &Loaded) -> Option<TaskName> {
         let trained_for = loaded.reading.as_ref().and_then(|reading| reading.task);
         let head = loaded.model.network.head.task_head;
         self.task.or(trained_for).filter(|name| TaskHead::of(*name) == head)
     }
 
-    /// The task and its columns: those that the user names, those of training, or usual ones.
+    /// The task and its columns: those named by the user, those of training, or the usual ones.
     pub fn resolve(&self, loaded: &Loaded, with_label: bool) -> Outcome<Task> {
         let head = loaded.model.network.head.task_head;
         let (reading, name) = (loaded.reading.as_ref(), self.task(loaded));
-        // A model can be used for another task than it was trained for, which reads other columns.
+        // A model can be used for a task other than that of its training, which reads other
+        // columns.
         let reading = reading.filter(|reading| reading.task == name);
         let column = |given: &Option<String>, trained: Option<&String>, usual: &str| {
             given.as_ref().or(trained).cloned().unwrap_or_else(|| usual.to_owned())
@@ -160,7 +161,7 @@ impl DataArguments {
         let format = self.format()?;
         let columns = read::columns(&self.data, format)?;
         match reading.map(|reading| reading.text.as_slice()) {
-            // A plain text file has one column, which has no name of its own.
+            // A plain text file has a single column without a name.
             Some([_]) if format == Format::Text => return Ok(columns),
             Some(trained) if !trained.is_empty() => return Ok(trained.to_vec()),
             _ => {}
@@ -175,7 +176,7 @@ impl DataArguments {
                 columns.join(", ")
             )));
         };
-        // The texts and a label leave nothing to choose from.
+        // With only the text columns and a label, there is no other choice.
         if columns.len() > names.len() + 1 {
             output::note(format_args!(
                 "reading the text from {}; choose other columns with --text",
@@ -185,7 +186,7 @@ impl DataArguments {
         Ok(names.iter().map(ToString::to_string).collect())
     }
 
-    /// Refuses columns that the task does not read.
+    /// Rejects column flags that the task does not use.
     fn refuse_unused(&self, task: &Task) -> Outcome {
         let completes = matches!(task, Task::Completion { .. });
         let chats = matches!(task, Task::Chat { .. });
@@ -205,7 +206,7 @@ impl DataArguments {
         Ok(())
     }
 
-    /// Refuses a file without a column of training that the user has not replaced.
+    /// Rejects a file that lacks a column used in training, unless the user has named another one.
     fn check_trained_columns(&self, task: &Task) -> Outcome {
         let flag = |name: &str| match task {
             Task::Completion { .. } => "--prompt and --completion",
@@ -237,7 +238,7 @@ impl DataArguments {
 }
 
 /// Whether a file with these columns has one of this name; a column of an object within JSON has
-/// the object's name before a point.
+/// the object's name before a dot.
 pub fn has(columns: &[String], name: &str) -> bool {
     let outer = name.split('.').next().unwrap_or(name);
     columns.iter().any(|column| column == name || column == outer)

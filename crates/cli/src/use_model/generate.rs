@@ -167,7 +167,7 @@ impl Generate {
     }
 }
 
-/// The tokens of a prompt, which may be a question to a chat model.
+/// The tokens of a prompt, formatted as a question for a chat model.
 fn tokens(tokenizer: &Tokenizer, chat: Option<&ChatPrompts>, prompt: &str) -> Outcome<Vec<u32>> {
     Ok(match chat {
         Some(chat) => tokenizer.chat_prompt(&chat.ask(prompt)?, 1)?,
@@ -182,7 +182,7 @@ fn by_chance() -> u64 {
     now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32)
 }
 
-/// A progress bar, on a terminal only.
+/// A progress bar, only on a terminal.
 pub(super) fn progress(texts: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() || texts < 2 || output::is_hushed() {
         return ProgressBar::hidden();

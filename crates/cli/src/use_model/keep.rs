@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use undertone::data::read::{Rows, rows_with_nested};
 use undertone_run::OnBadRow;
 
-/// Reader of the kept columns, in step with the predictions: every row has one.
+/// Reader of the kept columns, in step with the predictions, one row at a time.
 pub struct Kept {
     columns: Vec<String>,
     rows: Option<Rows>,

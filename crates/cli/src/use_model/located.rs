@@ -1,5 +1,5 @@
-//! Where a model is: a folder, a name on the Hub, an adapter with its base model, or the folder of
-//! a run.
+//! Locates a model: a folder, a name on the Hub, an adapter with its base model, or the folder of a
+//! run.
 
 use crate::failure::{Failure, Outcome};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct Located {
 }
 
 impl Located {
-    /// The folders that `--model`, `--adapter` and `--run` name.
+    /// The folders referred to by `--model`, `--adapter` and `--run`.
     pub fn of(model: Option<&str>, adapter: Option<&Path>, run: Option<&Path>) -> Outcome<Self> {
         let adapter = match (adapter, run) {
             (Some(adapter), _) => Some(adapter_folder(adapter)?),
@@ -38,7 +38,7 @@ impl Located {
         Ok(Self { base, adapter })
     }
 
-    /// The model of a run that has trained all parameters.
+    /// The model of a run that trained all parameters.
     fn of_whole_run(model: Option<&str>, run: &RunPaths) -> Outcome<Self> {
         if let Some(model) = model {
             return Err(Failure::arguments(format!(
@@ -61,7 +61,7 @@ fn not_a_run(model: &str) -> Outcome<String> {
     }
 }
 
-/// The folder of an adapter, given itself or by the folder of its run.
+/// The folder of an adapter, given directly or as the folder of its run.
 fn adapter_folder(path: &Path) -> Outcome<PathBuf> {
     let run = RunPaths::new(path);
     if is_adapter(path) || !run.plan().is_file() {

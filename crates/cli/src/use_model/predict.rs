@@ -140,8 +140,8 @@ impl Predict {
     }
 }
 
-/// A prediction as it is written: the label and the probability of each class, or loss and
-/// perplexity; with its logits if they are asked for.
+/// A prediction as written to the output: the label and the probability of each class, or loss and
+/// perplexity, with logits if requested.
 pub fn prediction_fields(
     task_head: TaskHead,
     names: &[String],
@@ -167,7 +167,7 @@ pub fn prediction_fields(
     fields
 }
 
-/// Whether a file holds predictions, which may be overwritten.
+/// Whether a file contains predictions and may be overwritten.
 fn is_prediction(text: &str) -> bool {
     let first = text.lines().next().unwrap_or_default();
     let is_object = serde_json::from_str::<Map<String, Value>>(first).is_ok_and(|row| {

@@ -1,50 +1,50 @@
-//! Which damaged files a command must not accept.
+//! Decides which damaged files a command must not accept.
 
 use super::mutate::Damage;
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What a file is to the command that reads it.
+/// The role of a file for the command that reads it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// Any change may be right.
+    /// Any change may be valid.
     Loose,
-    /// TOML of any content.
+    /// TOML with any content.
     Toml,
-    /// JSON of any content.
+    /// JSON with any content.
     Json,
-    /// JSON of any content, or no file.
+    /// JSON with any content, or no file.
     OptionalJson,
-    /// One JSON object a line.
+    /// One JSON object per line.
     JsonLines,
     /// Tab-separated with a header.
     Tsv,
-    /// UTF-8 of any content.
+    /// UTF-8 with any content.
     Text,
     Parquet,
-    /// Finite weights of any value.
+    /// Finite weights with any values.
     Weights,
-    /// Weights of a run that is resumed: none may change.
+    /// Weights of a resumed run, which must be unchanged.
     SameWeights,
-    /// config.json of a run that is resumed.
+    /// config.json of a resumed run.
     SameConfig,
-    /// plan.toml of a run that is resumed.
+    /// plan.toml of a resumed run.
     SamePlan,
-    /// JSON whose values may not change.
+    /// JSON whose values must not change.
     SameJson,
-    /// Not one byte may change; without it, a run takes the same steps again.
+    /// Every byte must be unchanged; without the file, a run repeats its steps.
     Checkpoint,
-    /// 32 bytes, whatever follows.
+    /// 32 bytes, followed by anything.
     Secret,
-    /// A chain of hashes, of which only the last line may be torn.
+    /// A hash chain in which only the last line may be torn.
     Ledger,
     /// summary.json, beside a ledger that proves its guarantee.
     Summary,
 }
 
 impl Kind {
-    /// Whether a file of this kind is certainly bad after the damage.
+    /// Whether a file of this kind is certainly invalid after the damage.
     pub fn is_bad(self, before: &[u8], damage: &Damage) -> bool {
         match damage {
             Damage::Bytes(after) => before != after && self.is_bad_content(before, after),
@@ -87,7 +87,7 @@ impl Kind {
     }
 }
 
-/// Keys of config.json that say what a model computes.
+/// Keys of config.json that determine what a model computes.
 const STRUCTURE: [&str; 7] = [
     "hidden_size",
     "num_hidden_layers",
@@ -110,7 +110,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// Whether all rows have as many cells as the header.
+/// Whether all rows have the same number of cells as the header.
 fn is_even_table(bytes: &[u8]) -> bool {
     let cells = |line: &[u8]| line.iter().filter(|&&byte| byte == b'\t').count();
     let mut counts = lines(bytes).map(cells);
@@ -140,8 +140,8 @@ pub fn is_sound_model(bytes: &[u8]) -> bool {
     tensors(bytes).is_some_and(|all| all.values().all(is_finite))
 }
 
-/// Whether numbers are the same to three digits, and all else is the same; keys that are left out
-/// have their defaults.
+/// Whether numbers agree to three digits and everything else is equal; missing keys have their
+/// defaults.
 fn is_same(was: &toml::Value, is: &toml::Value) -> bool {
     let number = |value: &toml::Value| {
         value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))

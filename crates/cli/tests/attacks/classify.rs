@@ -1,30 +1,30 @@
-//! The classes of what the program does about an attack, and how many attacks ended in each.
+//! Classifies the program's responses to attacks and counts each class.
 
 use super::invoke::{End, Ended, Stream, Surroundings};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the program did.
+/// The program's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     Answered,
-    /// In one sentence, with an exit code.
+    /// Refused in one sentence, with an exit code.
     Refused,
-    /// It was training, and would have gone on for long.
+    /// Still training, and would have continued for a long time.
     AtWork,
     Panic,
     Signal,
     Hang,
     Memory,
-    /// Several sentences, none, one that is too long, or control characters.
+    /// Several sentences, none, a sentence that is too long, or control characters.
     BadMessage,
-    /// An exit code that means something else.
+    /// An exit code with a different meaning.
     BadCode,
-    /// Exit code 0 on input that is certainly bad, or for an answer that is lost.
+    /// Exit code 0 on certainly invalid input, or with a lost output.
     BadSuccess,
-    /// A release is not in the ledger.
+    /// A release is missing from the ledger.
     UnderCounted,
-    /// A run cannot go on, or is not what it would have been.
+    /// A run cannot be resumed, or differs from an uninterrupted one.
     Lost,
 }
 
@@ -56,8 +56,8 @@ impl fmt::Display for Class {
 /// Longest sentence, in characters.
 const LONGEST: usize = 1000;
 
-/// The class of an invocation; `verb` is the command, `must_fail` whether its input is certainly
-/// bad.
+/// The class of an invocation; `verb` is the command, and `must_fail` states whether its input is
+/// certainly invalid.
 pub fn classify(ended: &Ended, verb: &str, surroundings: Surroundings, must_fail: bool) -> Class {
     let code = match ended.end {
         End::Code(code) => code,
@@ -71,7 +71,7 @@ pub fn classify(ended: &Ended, verb: &str, surroundings: Surroundings, must_fail
     if code == 101 || said.contains("panicked at") {
         return Class::Panic;
     }
-    // What a language model writes is not ours to change.
+    // The output of a language model is not ours to change.
     let shown = if verb == "generate" { &[][..] } else { &ended.stdout[..] };
     if has_controls(&ended.stderr) || has_controls(shown) {
         return Class::BadMessage;
@@ -94,8 +94,7 @@ pub fn classify(ended: &Ended, verb: &str, surroundings: Surroundings, must_fail
     if right.contains(&code) { Class::Refused } else { Class::BadCode }
 }
 
-/// Whether a terminal could be made to do something by these bytes, or to show them in another
-/// order.
+/// Whether these bytes could steer a terminal or make it reorder text.
 fn has_controls(bytes: &[u8]) -> bool {
     let turns = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
     String::from_utf8_lossy(bytes).chars().any(|c| {
@@ -110,15 +109,15 @@ fn is_one_sentence(said: &str) -> bool {
     errors == 1 && last.starts_with("error:") && last.chars().count() <= LONGEST
 }
 
-/// How many attacks ended in each class.
+/// The number of attacks in each class.
 #[derive(Default)]
 pub struct Tally {
     counts: BTreeMap<Class, usize>,
 }
 
 impl Tally {
-    /// Counts an attack, and prints it if it is bad or all are wanted; `what` says how to repeat
-    /// it, and what came of it.
+    /// Counts an attack, and prints it if it is bad or all are requested; `what` says how to repeat
+    /// it and describes the outcome.
     pub fn add(&mut self, class: Class, what: String) {
         *self.counts.entry(class).or_default() += 1;
         if class.is_bad() || std::env::var_os("UNDERTONE_ATTACKS_ALL").is_some() {
@@ -126,7 +125,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another one has counted.
+    /// Adds the counts of another tally.
     pub fn extend(&mut self, other: Tally) {
         other.counts.into_iter().for_each(|(class, n)| *self.counts.entry(class).or_default() += n);
     }

@@ -1,4 +1,4 @@
-//! The commands that are attacked, and the files that each of them reads.
+//! The attacked commands, and the files that each of them reads.
 
 use super::bad::Kind::{self, *};
 use super::world::words;
@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-/// A command that succeeds as it stands, in a copy of the world.
+/// A command that succeeds unmodified in a copy of the world.
 pub struct Case {
     pub line: &'static str,
-    /// Files, and what they are to the command.
+    /// Files, with their roles for the command.
     pub reads: &'static [(&'static str, Kind)],
 }
 
@@ -28,7 +28,7 @@ impl Case {
         self.line.split(' ').next().unwrap_or_default()
     }
 
-    /// The flags in the command's help, each with the name of its value if it takes one.
+    /// The flags in the command's help, each with the name of its value, if it takes one.
     pub fn flags(&self) -> Vec<(String, Option<String>)> {
         let name = self.line.split(' ').take(self.verbs()).collect::<Vec<_>>().join("-");
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/help");

@@ -1,5 +1,5 @@
-//! Errors of the file system: no space, no room for large files, no more open files, and streams
-//! that are closed, full or read by nobody.
+//! File system errors: no space, file size limits, too many open files, and streams that are
+//! closed, full or not read.
 
 use super::commands::CASES;
 use super::invoke::{Stream, Surroundings, invoke};
@@ -11,17 +11,17 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// An error that waits for the program.
+/// A file system error prepared for a command.
 pub struct Fault {
     pub surroundings: Surroundings,
-    /// A file of the answer that meets a full disk, as it is written and as it is called.
+    /// An output file on a full device: the path of the link and the file's name.
     full: Option<(PathBuf, PathBuf)>,
-    /// Nothing may be created in the folder (by anybody but root).
+    /// Nothing can be created in the folder (except by root).
     read_only: bool,
 }
 
 impl Fault {
-    /// An error for the command of this number.
+    /// Draws an error for the command with this index.
     pub fn draw(random: &mut Random, world: &World, case: usize) -> Self {
         let stream = *random.pick(&[Stream::Out, Stream::Err]);
         let mut fault = Self { surroundings: Surroundings::Ordinary, full: None, read_only: false };
@@ -43,7 +43,7 @@ impl Fault {
         fault
     }
 
-    /// Locks the folder, or puts a link to a device without space into it.
+    /// Makes the folder read-only, or adds a link to a full device.
     pub fn prepare(&self, folder: &Path) {
         if self.read_only {
             fs::set_permissions(folder, Permissions::from_mode(0o555)).unwrap();
@@ -56,12 +56,12 @@ impl Fault {
         }
     }
 
-    /// Lets the folder be removed.
+    /// Makes the folder removable again.
     pub fn end(&self, folder: &Path) {
         fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Whether a file of the answer is still not there.
+    /// Whether the output file is still missing.
     pub fn is_answer_lost(&self, folder: &Path) -> bool {
         self.full.as_ref().is_some_and(|(_, file)| {
             !folder.join(file).symlink_metadata().is_ok_and(|data| data.is_file())
@@ -79,7 +79,7 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// The files that a command writes if nothing is wrong.
+/// The files that a command writes on success.
 fn written(world: &World, case: usize) -> &'static [PathBuf] {
     static WRITTEN: [OnceLock<Vec<PathBuf>>; CASES.len()] =
         [const { OnceLock::new() }; CASES.len()];

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// A damaged command line.
 pub struct Line {
     pub arguments: Vec<OsString>,
-    /// Whether it is certainly wrong.
+    /// Whether it is certainly invalid.
     pub is_bad: bool,
 }
 
@@ -47,7 +47,7 @@ const KEYS: [&str; 30] = [
     "compute.checkpoint_every",
 ];
 
-/// Settings that are in range, and so lead further than others.
+/// Settings within their ranges, which therefore get further than others.
 const SETTINGS: [&str; 12] = [
     "privacy.method=anadp",
     "privacy.method=adaclip",
@@ -63,7 +63,7 @@ const SETTINGS: [&str; 12] = [
     "model.tuning={ adapter = { size = 65536 } }",
 ];
 
-/// Paths at which no file can be read, or none should be written.
+/// Paths that cannot be read, or must not be written.
 const PATHS: [&str; 7] = [
     "./nowhere/file.jsonl",
     "model",
@@ -74,7 +74,7 @@ const PATHS: [&str; 7] = [
     "",
 ];
 
-/// A flag with its value, or a word alone.
+/// A flag with its value, or a single word.
 type Unit = Vec<OsString>;
 
 pub fn damage(random: &mut Random, case: &Case) -> Line {
@@ -100,7 +100,7 @@ pub fn damage(random: &mut Random, case: &Case) -> Line {
             let path = OsString::from(*random.pick(&PATHS));
             is_bad = set_value(&mut units[at], &path);
         }
-        // A flag that the help names, with or without something sensible behind it.
+        // A flag from the help, with or without a sensible value.
         _ => {
             let flags = case.flags();
             let (flag, takes) = random.pick(&flags).clone();
@@ -113,7 +113,7 @@ pub fn damage(random: &mut Random, case: &Case) -> Line {
                 units.push(vec!["--set".into(), change]);
             } else if takes.is_some() {
                 units.push(vec![flag.clone().into()]);
-                // A name without a slash would be looked for on the hub.
+                // A name without a slash would be looked up on the Hub.
                 let value = value(random);
                 let value = if is_model(&flag) { joined("./no", &value) } else { value };
                 units.last_mut().unwrap().push(value);
@@ -125,7 +125,7 @@ pub fn damage(random: &mut Random, case: &Case) -> Line {
     Line { arguments: verbs.into_iter().chain(units.into_iter().flatten()).collect(), is_bad }
 }
 
-/// The words that name the command, and the others by flag.
+/// The words that name the command, and the remaining words grouped by flag.
 fn units(case: &Case) -> (Vec<OsString>, Vec<Unit>) {
     let arguments = case.arguments();
     let (verbs, others) = arguments.split_at(case.verbs());
@@ -158,8 +158,8 @@ fn value(random: &mut Random) -> OsString {
     }
 }
 
-/// Replaces the value of a flag, or a word; whether the result is certainly wrong, as a number
-/// that is none, or a negative one, is.
+/// Replaces the value of a flag or a word. Returns whether the result is certainly invalid, such as
+/// text or a negative value in place of a number.
 fn set_value(unit: &mut Unit, value: &OsStr) -> bool {
     let flag = unit.first().filter(|_| unit.len() == 2).and_then(|flag| flag.to_str());
     let value = match flag {

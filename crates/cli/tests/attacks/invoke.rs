@@ -1,4 +1,4 @@
-//! One invocation of the program: in its own process group, with limits on time and memory.
+//! Runs the program in its own process group, with limits on time and memory.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 const TIME: Duration = Duration::from_secs(20);
 const MEMORY_KIB: u64 = 2_000_000_000 / 1024;
-/// A training run that was asked to take many steps, and takes them, is let go after this.
+/// A training run that is making progress on many requested steps is ended after this time.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// As much as is kept of what the program prints.
+/// Maximum number of bytes of output to keep.
 const PRINTED: u64 = 1 << 20;
 
 /// How an invocation ended.
@@ -21,11 +21,11 @@ const PRINTED: u64 = 1 << 20;
 pub enum End {
     Code(i32),
     Signal(i32),
-    /// It took more than 20 seconds.
+    /// It took longer than 20 seconds.
     Hang,
-    /// It took more than 2 GB.
+    /// It used more than 2 GB.
     Memory,
-    /// It was taking one training step after the other.
+    /// It was still taking training steps.
     AtWork,
 }
 
@@ -40,22 +40,22 @@ impl Ended {
         self.end == End::Code(0)
     }
 
-    /// What was printed on standard error, as one line.
+    /// The text printed on standard error, as one line.
     pub fn said(&self) -> String {
         String::from_utf8_lossy(&self.stderr).trim().escape_debug().to_string()
     }
 }
 
-/// What is wrong with the streams and limits of an invocation.
+/// Restrictions on the streams and limits of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Surroundings {
     Ordinary,
-    /// Files may have so many blocks of 512 bytes.
+    /// Maximum file size in blocks of 512 bytes.
     FileSize(u32),
-    /// So many files may be open.
+    /// Maximum number of open files.
     OpenFiles(u32),
     Closed(Stream),
-    /// A device without space.
+    /// A device without free space.
     Full(Stream),
     /// A pipe that nobody reads.
     Deaf(Stream),
@@ -68,13 +68,13 @@ pub enum Stream {
     Err,
 }
 
-/// The program: `UNDERTONE_ATTACKS_BINARY`, or the one that was built for the tests.
+/// The program: `UNDERTONE_ATTACKS_BINARY`, or the one built for the tests.
 fn binary() -> OsString {
     std::env::var_os("UNDERTONE_ATTACKS_BINARY")
         .unwrap_or_else(|| env!("CARGO_BIN_EXE_undertone").into())
 }
 
-/// The program with these arguments, in a folder, with nothing to read from the outside.
+/// The program with these arguments, in a folder, with an empty standard input.
 pub fn command(folder: &Path, arguments: &[OsString], surroundings: Surroundings) -> Command {
     let script = match surroundings {
         Surroundings::FileSize(blocks) => format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\""),
@@ -92,7 +92,7 @@ pub fn command(folder: &Path, arguments: &[OsString], surroundings: Surroundings
         command
     };
     command.args(arguments).current_dir(folder).process_group(0);
-    // No name of a model is looked up anywhere.
+    // Model names must not be looked up on any network.
     for proxy in ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY"] {
         command.env(proxy, "http://127.0.0.1:9");
     }
@@ -100,7 +100,7 @@ pub fn command(folder: &Path, arguments: &[OsString], surroundings: Surroundings
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let instead: Stdio = match surroundings {
         Surroundings::Full(_) => File::create("/dev/full").unwrap().into(),
-        // Its reader is dropped at once.
+        // The reading end is dropped immediately.
         _ => std::io::pipe().unwrap().1.into(),
     };
     match surroundings {
@@ -115,7 +115,7 @@ pub fn command(folder: &Path, arguments: &[OsString], surroundings: Surroundings
     command
 }
 
-/// Runs the program to its end, or to a limit.
+/// Runs the program until it exits or exceeds a limit.
 pub fn invoke(folder: &Path, arguments: &[OsString], surroundings: Surroundings) -> Ended {
     let mut child = command(folder, arguments, surroundings).spawn().unwrap();
     let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
@@ -123,7 +123,7 @@ pub fn invoke(folder: &Path, arguments: &[OsString], surroundings: Surroundings)
     Ended { end, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
-/// Reads a pipe to its end, and keeps the beginning.
+/// Reads a pipe to its end and keeps the beginning.
 pub fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut kept = Vec::new();
@@ -161,7 +161,7 @@ fn wait(child: &mut Child, folder: &Path) -> End {
     }
 }
 
-/// Kills a process with all that it started.
+/// Kills a process and everything it started.
 pub fn kill_group(child: &mut Child) {
     let group = format!("-{}", child.id());
     let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
@@ -169,14 +169,14 @@ pub fn kill_group(child: &mut Child) {
     child.wait().unwrap();
 }
 
-/// Most memory that a process has had, or 0 if it is gone.
+/// Peak memory of a process, or 0 if it no longer exists.
 fn peak_kib(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
-/// Whether a run in the folder has taken a step in the last two seconds.
+/// Whether a run in the folder has taken a step within the last two seconds.
 fn is_at_work(folder: &Path) -> bool {
     fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
         let Ok(data) = entry.metadata() else { return false };

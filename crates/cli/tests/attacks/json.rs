@@ -1,12 +1,12 @@
-//! JSON and safetensors files with a value of another type, or numbers that are none.
+//! JSON and safetensors files in which a value has another type or a number is not finite.
 
 use super::random::Random;
 use serde_json::{Value, json};
 
-/// Stands for a member that is left out.
+/// Marks a member to be removed.
 const REMOVED: &str = "\u{0}removed";
 
-/// The file with one value replaced: of the whole, or of one of its lines.
+/// The file with one value replaced, in the whole file or in one of its lines.
 pub fn change(random: &mut Random, before: &[u8]) -> Option<(String, Vec<u8>)> {
     if let Ok(value) = serde_json::from_slice(before) {
         let (how, value) = replaced(random, value);
@@ -21,7 +21,7 @@ pub fn change(random: &mut Random, before: &[u8]) -> Option<(String, Vec<u8>)> {
     Some((format!("line {}: {how}", number + 1), (lines.join("\n") + "\n").into_bytes()))
 }
 
-/// A safetensors file with another header, or with a number that is not finite.
+/// A safetensors file with a modified header or a non-finite value.
 pub fn change_tensors(random: &mut Random, before: &[u8]) -> Option<(String, Vec<u8>)> {
     let length = usize::try_from(u64::from_le_bytes(*before.first_chunk()?)).ok()?;
     let header = before.get(8..8_usize.checked_add(length)?)?;
@@ -78,12 +78,12 @@ fn children_mut(value: &mut Value) -> Vec<&mut Value> {
     }
 }
 
-/// The number of values in a value, with itself.
+/// The number of values inside a value, including itself.
 fn count(value: &Value) -> usize {
     1 + children(value).into_iter().map(count).sum::<usize>()
 }
 
-/// Replaces a value by its place in depth-first order; whether it was found.
+/// Replaces the value at a position in depth-first order. Returns whether it was reached.
 fn replace(value: &mut Value, place: &mut usize, with: &Value) -> bool {
     if *place == 0 {
         *value = with.clone();
@@ -93,7 +93,7 @@ fn replace(value: &mut Value, place: &mut usize, with: &Value) -> bool {
     children_mut(value).into_iter().any(|child| replace(child, place, with))
 }
 
-/// Leaves out members that are marked so.
+/// Removes marked members.
 fn prune(value: &mut Value) {
     if let Value::Object(members) = value {
         members.retain(|_, member| *member != REMOVED);

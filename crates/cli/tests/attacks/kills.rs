@@ -1,4 +1,4 @@
-//! Runs, predictions and sweeps that are killed at random moments, and go on.
+//! Runs, predictions and sweeps that are killed at random moments and then resumed.
 
 use super::classify::{Class, Tally};
 use super::commands::PREDICT_PRIVATE;
@@ -11,14 +11,14 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// An unbroken run.
+/// An uninterrupted run.
 pub struct Whole {
     took: Duration,
     left: Left,
 }
 
 impl Whole {
-    /// One of each scheme.
+    /// One run of each scheme.
     pub fn all(folder: &Path) -> Vec<Self> {
         SCHEMES.iter().map(|scheme| Self::new(folder, scheme)).collect()
     }
@@ -35,7 +35,7 @@ impl Whole {
     }
 }
 
-/// Runs the program, and kills it after some time if it is still at work then.
+/// Runs the program, and kills it after some time if it is still running.
 fn run(folder: &Path, arguments: &[OsString], after: Duration) -> Option<Ended> {
     let start = Instant::now();
     let mut child = command(folder, arguments, Surroundings::Ordinary).spawn().unwrap();
@@ -47,7 +47,7 @@ fn run(folder: &Path, arguments: &[OsString], after: Duration) -> Option<Ended> 
             return Some(Ended { end, stdout, stderr });
         }
         if start.elapsed() >= after {
-            // A sweep has processes of its own.
+            // A sweep starts its own processes.
             if arguments[0] == "sweep" {
                 kill_group(&mut child);
             } else {
@@ -62,7 +62,7 @@ fn run(folder: &Path, arguments: &[OsString], after: Duration) -> Option<Ended> 
 
 const FOREVER: Duration = Duration::from_secs(60);
 
-/// Kills and resumes until as many processes as asked for were killed.
+/// Kills and resumes until the requested number of processes has been killed.
 pub struct Killer<'a> {
     /// A copy of the world.
     folder: &'a Path,
@@ -77,7 +77,7 @@ impl<'a> Killer<'a> {
         Self { folder, seed, kills, tally: Tally::default(), done: 0 }
     }
 
-    /// Makes the chains of kills `first`, `first + every`, and so on.
+    /// Runs the chains of kills `first`, `first + every`, and so on.
     pub fn run(&mut self, wholes: &[Whole], first: u64, every: u64) {
         let mut chain = first;
         while self.done < self.kills {
@@ -100,13 +100,13 @@ impl<'a> Killer<'a> {
         self.tally.add(class, format!("seed {}, chain {chain}, {}", self.seed, what()));
     }
 
-    /// A moment at which to kill, and whether to kill at all.
+    /// The moment at which to kill, which may be after the end.
     fn moment(&self, random: &mut Random, took: Duration) -> Duration {
         let kill = self.done < self.kills && random.below(5) > 0;
         if kill { took.mul_f64(1.1 * random.part()) } else { FOREVER }
     }
 
-    /// One run that is killed and resumed until it is finished.
+    /// A single run that is killed and resumed until it is finished.
     fn kill_run(&mut self, random: &mut Random, chain: u64, scheme: &Scheme, whole: &Whole) {
         let out = format!("killed-{chain}");
         let folder = self.folder.join(&out);
@@ -194,7 +194,7 @@ impl<'a> Killer<'a> {
         arguments
     }
 
-    /// Two private predictions at once, with a ledger that does not exist yet.
+    /// Two concurrent private predictions with a ledger that does not exist yet.
     fn race_predictions(&mut self, chain: u64) {
         let folder = self.folder.join(format!("race-{chain}"));
         fs::create_dir(&folder).unwrap();
@@ -220,7 +220,7 @@ impl<'a> Killer<'a> {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// A sweep that is killed with all its runs, and makes its table in the end.
+    /// A sweep that is killed together with its runs, and finally writes its table.
     fn kill_sweep(&mut self, random: &mut Random, chain: u64) {
         let out = format!("sweep-{chain}");
         let arguments = words(&["sweep", "sweep.toml", "--jobs", "1", "--out", &out]);
@@ -232,7 +232,7 @@ impl<'a> Killer<'a> {
                 self.add(Class::Answered, chain, || "sweep".into());
                 continue;
             };
-            // A run that was killed has its lock until the system has ended it.
+            // A killed run holds its lock until the system has ended the process.
             let said = ended.said();
             if !ended.is_success() && said.contains("in use") && waited < 50 {
                 waited += 1;
@@ -251,7 +251,7 @@ impl<'a> Killer<'a> {
     }
 }
 
-/// Predictions that were written, whole or in part.
+/// The number of prediction files written, completely or partially.
 fn answers(folder: &Path) -> usize {
     let names = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name());
     let mut calls: Vec<String> = names

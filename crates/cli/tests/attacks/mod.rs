@@ -1,10 +1,10 @@
-//! Attacks on the program: damaged files and command lines, errors of the file system, and kills
-//! at random moments. Whatever happens, it answers or refuses in one sentence, and no release is
-//! lost from a ledger.
+//! Attacks on the program: damaged files and command lines, file system errors, and kills at random
+//! moments. Whatever happens, the program must answer or refuse in one sentence, and no release may
+//! be missing from a ledger.
 //!
-//! `tests/attacks/run SEED COUNT [KILLS]` makes as many attacks as one likes; each depends on the
-//! seed and its number alone. `UNDERTONE_ATTACKS_ONLY=NUMBER` repeats one and keeps its folder;
-//! `UNDERTONE_ATTACKS_ALL=1` lists them all.
+//! `tests/attacks/run SEED COUNT [KILLS]` makes any number of attacks; each depends only on the
+//! seed and its number. `UNDERTONE_ATTACKS_ONLY=NUMBER` repeats one and keeps its folder;
+//! `UNDERTONE_ATTACKS_ALL=1` lists all of them.
 
 mod bad;
 mod classify;
@@ -34,7 +34,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use world::World;
 
-/// A number that the environment sets.
+/// A number from an environment variable.
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, not a number")))
@@ -71,7 +71,7 @@ fn damaged_input_and_errors_of_the_system_are_answered_or_refused() {
     tally.into_inner().unwrap().assert_sound(&format!("{count} attacks, seed {}", seed()));
 }
 
-/// What is damaged has been right before.
+/// Everything that is damaged was valid before.
 #[test]
 fn commands_that_are_attacked_succeed_by_themselves() {
     let world = World::shared();
@@ -106,7 +106,7 @@ fn killed_runs_lose_nothing_and_are_counted_in_full() {
     tally.assert_sound(&format!("{kills} kills, seed {}", seed()));
 }
 
-/// One attack: its class, and what was done.
+/// Makes one attack; returns its class and a description.
 fn attack(world: &World, number: u64, keep: bool) -> (Class, String) {
     let mut random = Random::new(seed(), number);
     let at = random.below(CASES.len());
@@ -161,7 +161,7 @@ fn attack(world: &World, number: u64, keep: bool) -> (Class, String) {
     (class, what)
 }
 
-/// What is wrong with an answer.
+/// The problem with an output, if any.
 fn answer_problem(
     folder: &Path,
     arguments: &[OsString],
@@ -190,7 +190,7 @@ fn answer_problem(
     }
 }
 
-/// A word of a command line, as far as it can be shown.
+/// A word of a command line, shortened for display.
 fn shown(word: &OsStr) -> String {
     let text = word.to_string_lossy().escape_debug().to_string();
     let start: String = text.chars().take(60).collect();

@@ -1,4 +1,4 @@
-//! Damaged files: other bytes, or something that is no plain file.
+//! Damaged files: modified bytes, or something that is not a regular file.
 
 use super::json;
 use super::random::Random;
@@ -7,16 +7,16 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-/// What takes the place of a file.
+/// What replaces a file.
 pub enum Damage {
     Bytes(Vec<u8>),
     Missing,
     Folder,
     /// A symbolic link to itself.
     Loop,
-    /// A named pipe that nobody writes to.
+    /// A named pipe without a writer.
     Pipe,
-    /// A link to a device that never ends.
+    /// A link to an endless device.
     Endless,
 }
 
@@ -40,7 +40,7 @@ pub const NUMBERS: [&str; 16] = [
     "99999999999999999999999",
 ];
 
-/// Texts that a reader may not expect, and a terminal should not see.
+/// Texts that a reader may not expect, or that must not reach a terminal.
 pub const TEXTS: [&str; 15] = [
     "",
     " ",
@@ -60,8 +60,8 @@ pub const TEXTS: [&str; 15] = [
 ];
 
 impl Damage {
-    /// A damage to a file with these bytes, and what it is; `twin` is the file of the same name in
-    /// another run.
+    /// Draws a damage for a file with these bytes, and its description; `twin` is the file of the
+    /// same name in another run.
     pub fn draw(random: &mut Random, before: &[u8], twin: Option<Vec<u8>>) -> (Damage, String) {
         let (how, damage): (String, Damage) = match random.below(24) {
             0 => ("is missing".into(), Damage::Missing),
@@ -81,7 +81,7 @@ impl Damage {
         (damage, how)
     }
 
-    /// Puts it where a file is.
+    /// Replaces the file at `path`.
     pub fn put(&self, path: &Path) {
         fs::remove_file(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         match self {
@@ -97,7 +97,7 @@ impl Damage {
     }
 }
 
-/// The bytes with one change, and what was changed.
+/// The bytes with one change, and a description of the change.
 fn change(random: &mut Random, before: &[u8]) -> (String, Vec<u8>) {
     if before.is_empty() {
         return ("has one byte".into(), vec![random.draw() as u8]);
@@ -155,7 +155,8 @@ fn change(random: &mut Random, before: &[u8]) -> (String, Vec<u8>) {
 
 type Places = Vec<std::ops::Range<usize>>;
 
-/// The bytes with one of some places replaced; at the end if there are none.
+/// The bytes with one of the given places replaced, or with the replacement appended if there are
+/// none.
 fn replace(
     random: &mut Random,
     mut bytes: Vec<u8>,
@@ -170,20 +171,20 @@ fn replace(
     (how, bytes)
 }
 
-/// Where numbers stand in a text.
+/// The positions of numbers in a text.
 fn numbers(bytes: &[u8]) -> Places {
     let is_part = |b: u8| b.is_ascii_digit() || b"+-.eE".contains(&b);
     runs(bytes, is_part).into_iter().filter(|run| bytes[run.start].is_ascii_digit()).collect()
 }
 
-/// Where quoted strings stand in a text, without the quotes; or words, if nothing is quoted.
+/// The positions of quoted strings in a text, without the quotes, or of words if nothing is quoted.
 fn texts(bytes: &[u8]) -> Places {
     let quotes: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] == b'"').collect();
     let quoted: Places = quotes.windows(2).map(|pair| pair[0] + 1..pair[1]).collect();
     if quoted.is_empty() { runs(bytes, |b| b.is_ascii_alphabetic()) } else { quoted }
 }
 
-/// The longest runs of bytes of a kind.
+/// The maximal runs of bytes that satisfy a condition.
 fn runs(bytes: &[u8], is_part: impl Fn(u8) -> bool) -> Places {
     let mut places = Places::new();
     for (at, &byte) in bytes.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Random numbers that depend on a seed and on nothing else.
+//! Random numbers that depend only on a seed.
 
 /// A SplitMix64 generator.
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of one attack, so that any attack can be repeated alone.
+    /// The generator of one attack, so that each attack can be repeated separately.
     pub fn new(seed: u64, number: u64) -> Self {
         let start = Self(seed).draw() ^ number.wrapping_mul(0xd134_2543_de82_ef95);
         Self(start)
@@ -18,7 +18,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to below `n`, or 0.
+    /// A number from 0 to n − 1, or 0 if n is 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.draw() % n.max(1) as u64) as usize
     }
@@ -27,7 +27,7 @@ impl Random {
         &from[self.below(from.len())]
     }
 
-    /// A number from 0 to below 1.
+    /// A number in [0, 1).
     pub fn part(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -1,4 +1,4 @@
-//! Training runs that are killed, and what they leave behind.
+//! Training runs that are killed, and the folders they leave.
 
 use super::classify::Class;
 use super::world::{LORA, words};
@@ -11,9 +11,9 @@ use std::path::Path;
 pub struct Scheme {
     pub name: &'static str,
     settings: &'static [&'static str],
-    /// What the run is for, in its folder.
+    /// The trained weights, as a path within the run folder.
     pub model: &'static str,
-    /// Whether the run has a seed, and so the same weights every time.
+    /// Whether the run has a seed, and therefore the same weights every time.
     pub seed: bool,
     /// Whether each step is a release.
     pub by_step: bool,
@@ -25,7 +25,7 @@ const fn scheme(name: &'static str, settings: &'static [&'static str]) -> Scheme
 
 const ADAPTER: &str = "adapter/adapter_model.safetensors";
 
-/// Methods of every kind.
+/// One scheme for each kind of method.
 pub static SCHEMES: [Scheme; 9] = [
     scheme("dp-sgd", &[]),
     Scheme { seed: false, ..scheme("dp-sgd without seed", &[]) },
@@ -61,7 +61,7 @@ pub static SCHEMES: [Scheme; 9] = [
 ];
 
 impl Scheme {
-    /// The command that begins the run.
+    /// The command that starts the run.
     pub fn start(&self, out: &str) -> Vec<OsString> {
         let mut line = vec!["train", "run.toml", "--json", "--out", out];
         line.extend(["--set", "training.epochs=3", "--set", "compute.checkpoint_every=2"]);
@@ -78,7 +78,7 @@ impl Scheme {
     }
 }
 
-/// What is compared of two run folders.
+/// The parts of a run folder that are compared.
 pub struct Left {
     model: Vec<u8>,
     metrics: Vec<Value>,
@@ -91,7 +91,7 @@ impl Left {
     pub fn read(folder: &Path, model: &str) -> Result<Self, String> {
         let bytes = |name: &str| fs::read(folder.join(name)).map_err(|e| format!("{name}: {e}"));
         let mut metrics = objects(&folder.join("metrics.jsonl"));
-        // After a crash the ledger is ahead of the steps that are taken again.
+        // After a crash the ledger is ahead of the repeated steps.
         metrics.iter_mut().for_each(|record| record["epsilon"] = Value::Null);
         let summary: Value = serde_json::from_slice(&bytes("summary.json")?)
             .map_err(|e| format!("summary.json: {e}"))?;
@@ -105,7 +105,7 @@ impl Left {
         })
     }
 
-    /// What is wrong with it beside an unbroken run.
+    /// The first difference from an uninterrupted run.
     pub fn compare(&self, whole: &Left, seed: bool) -> Result<(), (Class, String)> {
         let lost = |what: &str| Err((Class::Lost, format!("{what} is another one")));
         if seed && self.model != whole.model {
@@ -126,7 +126,7 @@ impl Left {
     }
 }
 
-/// The whole lines of a file of JSON objects.
+/// The complete lines of a file of JSON objects.
 fn objects(path: &Path) -> Vec<Value> {
     let is_file = path.symlink_metadata().is_ok_and(|data| data.is_file());
     let text = if is_file { fs::read_to_string(path).unwrap_or_default() } else { String::new() };
@@ -134,7 +134,7 @@ fn objects(path: &Path) -> Vec<Value> {
     whole.lines().map(|line| serde_json::from_str(line).unwrap_or_default()).collect()
 }
 
-/// Releases in a ledger, with those that repairs stand for.
+/// The number of releases in a ledger, including those represented by repairs.
 pub fn releases(ledger: &Path) -> usize {
     objects(ledger).len().saturating_sub(1)
 }

@@ -1,4 +1,4 @@
-//! The files that are attacked: models, data, and run folders that training left.
+//! The attacked files: models, data, and run folders created by training.
 
 use super::invoke::{Surroundings, command};
 use crate::bench::{WORDS, fixture};
@@ -11,19 +11,19 @@ use std::sync::{Arc, Mutex, Weak};
 #[path = "../../../data/tests/parquet_files/mod.rs"]
 mod data_parquet;
 
-/// A folder with everything that commands read; attacks work on copies of it.
+/// A folder with everything that the commands read; attacks work on copies of it.
 pub struct World {
     folder: tempfile::TempDir,
 }
 
-/// Run folders that have files of the same names.
+/// Run folders that contain files with the same names.
 const RUNS: [&str; 6] = ["private", "lora", "local", "letters", "broken", "broken-secret"];
 
 /// LoRA on a few layers.
 pub const LORA: &str = "model.tuning={ lora = { rank = 2, targets = [\"query\", \"value\"] } }";
 
 impl World {
-    /// The world of all tests that run at a time.
+    /// The world shared by all concurrent tests.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap();
@@ -47,8 +47,7 @@ impl World {
         self.folder.path()
     }
 
-    /// A copy to be damaged, with the folders that a command needs: those that it names, and the
-    /// base models.
+    /// A copy to be damaged, with the folders that a command names and the base models.
     pub fn copy(&self, command: &str) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         copy_folder(self.path(), copy.path(), &|folder| {
@@ -77,7 +76,8 @@ impl World {
             let to = self.path().join(folder);
             fs::create_dir(&to).unwrap();
             for file in fs::read_dir(fixture("models").join(model)).unwrap().flatten() {
-                // What other programs compute with the model lies beside it.
+                // The model folder also contains reference results of other programs, which are not
+                // copied.
                 let name = file.file_name();
                 if name != "expected.safetensors" && name != "inputs.json" {
                     fs::copy(file.path(), to.join(name)).unwrap();
@@ -136,7 +136,7 @@ impl World {
         write("sweep.toml", sweep.into());
     }
 
-    /// Makes the run folders, the predictions and their ledger.
+    /// Creates the run folders, the predictions and their ledger.
     fn train(&self) {
         let none = ["--set", "privacy.method=none", "--unset", "privacy.epsilon"];
         let local = ["--set", "privacy.method=dp-forward", "--set", "model.tuning=head"];
@@ -150,7 +150,7 @@ impl World {
         for (file, out, more) in runs {
             self.run(&[&["train", file, "--out", out], more].concat());
         }
-        // Broken off where the ledger does not fit any more: at the same step in every world.
+        // Interrupted once the ledger exceeds a size limit, at the same step in every world.
         for (out, more) in [("broken", &["--seed", "3"][..]), ("broken-secret", &[])] {
             let often = ["--set", "training.epochs=24", "--set", "compute.checkpoint_every=5"];
             let start = ["train", "run.toml", "--out", out, "--set", "model.tuning=head"];
@@ -173,12 +173,12 @@ impl World {
     }
 }
 
-/// Arguments as the system takes them.
+/// Arguments as OS strings.
 pub fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// Copies all files, and the folders that are wanted with everything in them.
+/// Copies all files, and the selected folders with their contents.
 fn copy_folder(from: &Path, to: &Path, is_wanted: &dyn Fn(&str) -> bool) {
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target: PathBuf = to.join(entry.file_name());

@@ -1,4 +1,4 @@
-//! A small model, some rows and a run file in a folder, and how tests run the program on them.
+//! A folder with a small model, some rows and a run file, and functions to run the program on them.
 
 mod sentences;
 
@@ -62,7 +62,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// A file with the rows of the training file that is called public.
+    /// A copy of the training rows in a file that is declared public.
     pub fn public(&self) -> PathBuf {
         fs::copy(self.path("rows.tsv"), self.path("public.tsv")).unwrap();
         self.path("public.tsv")
@@ -80,7 +80,8 @@ impl Bench {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Starts a run and kills it when so many steps are written down; whether it was still at work.
+    /// Starts a run and kills it after `steps` recorded steps; returns whether it was still
+    /// running.
     pub fn kill_after(&self, out: &str, more: &[&str], steps: usize) -> bool {
         let mut child =
             self.command(out, more).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -102,19 +103,19 @@ impl Bench {
         command.args(["train", "--resume", "--json", "--out"]).arg(self.path(out)).output().unwrap()
     }
 
-    /// Goes on with a run; its summary.
+    /// Resumes a run and returns its summary.
     pub fn resume(&self, out: &str) -> Value {
         let resumed = self.resumed(out);
         assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
         serde_json::from_slice(&resumed.stdout).unwrap()
     }
 
-    /// It does not go on, for a reason.
+    /// Checks that the run cannot be resumed, for the given reason.
     pub fn resume_refused(&self, out: &str, about: &str) {
         refused(&self.resumed(out), about);
     }
 
-    /// What was left behind is what an unbroken run leaves, in the model's file, the metrics and
+    /// Checks that a resumed run equals an uninterrupted one in the model's file, the metrics and
     /// the number of ledger entries.
     pub fn assert_same_runs(&self, one: &str, other: &str, file: &str) {
         let weights = |out: &str| self.bytes(&format!("{out}/{file}"));
@@ -126,13 +127,12 @@ impl Bench {
         assert_eq!(entries(one), entries(other), "{one}: every release is in the ledger once");
     }
 
-    /// One sentence and exit code 2.
+    /// Checks for a single sentence and exit code 2.
     pub fn refused(&self, out: &str, more: &[&str], about: &str) {
         refused(&self.command(out, more).output().unwrap(), about);
     }
 
-    /// The metrics of each step but for ε: after a crash the ledger is ahead of the steps that are
-    /// taken again.
+    /// The metrics of each step without ε: after a crash the ledger is ahead of the repeated steps.
     pub fn metrics(&self, out: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(out).join("metrics.jsonl")).unwrap();
         let mut records: Vec<Value> =
@@ -141,7 +141,7 @@ impl Bench {
         records
     }
 
-    /// All parameters of a saved model, in the order of their names.
+    /// All parameters of a saved model, ordered by name.
     pub fn parameters(&self, file: &str) -> Vec<f32> {
         let bytes = self.bytes(file);
         let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -164,7 +164,7 @@ pub fn refused(output: &Output, about: &str) {
     assert!(error.contains(about) && !error.contains("panicked"), "said {error}, not {about}");
 }
 
-/// Runs the program, which must succeed; what it printed.
+/// Runs the program, which must succeed; returns its output.
 pub fn run(arguments: &[&str]) -> Vec<u8> {
     let output = Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

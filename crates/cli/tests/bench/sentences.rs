@@ -1,4 +1,4 @@
-//! What the program says about mistakes, gathered while a test runs and compared at its end.
+//! Error messages of the program, collected during a test and compared at its end.
 
 use crate::snapshot::assert_snapshot;
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ thread_local! {
     static SAID: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Keeps what the program says from here to the end of the test, which runs on one thread.
+/// Collects error messages until the end of the test, which runs on one thread.
 pub struct Sentences;
 
 impl Sentences {
@@ -16,7 +16,7 @@ impl Sentences {
         Self
     }
 
-    /// Fails unless they are those of the snapshot.
+    /// Fails unless the messages equal those of the snapshot.
     #[track_caller]
     pub fn assert(self, name: &str) {
         let said = SAID.take().unwrap_or_default();
@@ -24,12 +24,12 @@ impl Sentences {
     }
 }
 
-/// Something that the program said about a mistake.
+/// Records an error message.
 pub fn note_sentence(error: &str) {
     SAID.with_borrow_mut(|said| said.iter_mut().for_each(|all| all.push(without_folders(error))));
 }
 
-/// The text without the names of temporary folders, which are others in every run.
+/// The text without the names of temporary folders, which differ in every run.
 fn without_folders(text: &str) -> String {
     let start = std::env::temp_dir().join(".tmp");
     let mut parts = text.split(start.to_str().unwrap());

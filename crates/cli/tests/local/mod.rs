@@ -1,5 +1,4 @@
-//! Methods that perturb records, from the command line: what they promise, what they train, and
-//! what they refuse.
+//! Methods that perturb embeddings, through the command line: what they promise, train and refuse.
 
 mod mvg;
 mod noise;
@@ -22,7 +21,7 @@ fn entries(bench: &Bench, out: &str) -> Vec<Value> {
     text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What `undertone eval` says of a run's model or adapter on the rows that it was trained on.
+/// The result of `undertone eval` for a run's model or adapter on its training rows.
 fn evaluate(bench: &Bench, out: &str) -> Value {
     let mut eval = Command::new(env!("CARGO_BIN_EXE_undertone"));
     eval.args(["eval", "--json", "--text", "sentence", "--max-tokens", "16", "--data"])
@@ -44,7 +43,7 @@ fn safetensors_of(bench: &Bench, file: &str) -> Vec<(String, Vec<u8>)> {
     tensors.iter().map(|(name, view)| (name.to_owned(), view.data().to_vec())).collect()
 }
 
-/// The numbers of a tensor of a safetensors file.
+/// The values of a tensor in a safetensors file.
 fn tensor(bytes: &[u8], name: &str) -> Vec<f32> {
     let tensors = safetensors::SafeTensors::deserialize(bytes).unwrap();
     let numbers = tensors.tensor(name).unwrap().data().chunks_exact(4);

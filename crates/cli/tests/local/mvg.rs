@@ -23,7 +23,7 @@ fn mvg_releases_each_column_with_its_own_noise() {
         "privacy.mvg.width=20",
         "privacy.mvg.shift=-0.5",
         "privacy.clip=0.5",
-        // The weights, which the contributions are of, stay where they began.
+        // Keep the weights, from which the contributions are computed, at their initial values.
         "training.learning_rate=1e-12",
     ];
     let more = [&set(&changes)[..], &["--unset", "privacy.epsilon"]].concat();
@@ -54,8 +54,8 @@ fn mvg_releases_each_column_with_its_own_noise() {
     assert!(distinct[19] > 1.02 * distinct[0], "{distinct:?}");
 }
 
-/// The paper's classifier reads the d noisy columns: W_c has a row for each class and a column for
-/// each column of the sanitization layer.
+/// The paper's classifier reads the d noisy columns: W_c has one row per class and one column per
+/// column of the sanitization layer.
 #[test]
 fn mvg_classifies_the_noisy_columns_as_published() {
     let bench = Bench::classifier();
@@ -71,9 +71,10 @@ fn mvg_classifies_the_noisy_columns_as_published() {
         let bytes = fs::read(folder.join("sanitizer.safetensors")).unwrap();
         let head = tensor(&bytes, "sanitizer.head.weight");
         assert_eq!(head.len(), 3 * 20);
-        // It learned: Adam has moved every number from where it was drawn, at 0.02.
+        // The classifier was trained: Adam has moved every value from its initial draw, at std
+        // 0.02.
         assert!(head.iter().any(|w| w.abs() > 1e-4));
-        // And so did the model below the noise, from end to end.
+        // So was the model below the noise, end to end.
         const QUERY: &str = "bert.encoder.layer.0.attention.self.query.weight";
         if out == "full" {
             let [before, after] = ["model", "full/model"]
@@ -86,7 +87,7 @@ fn mvg_classifies_the_noisy_columns_as_published() {
         }
         let names = safetensors::SafeTensors::deserialize(&bytes).unwrap();
         assert!(!names.names().iter().any(|name| name.contains("decoder")));
-        // What was trained loads again, and says the same.
+        // The trained model loads again and gives the same results.
         let again = evaluate(&bench, out);
         assert_eq!(again["accuracy"], summary["metrics"]["validation"]["accuracy"]);
     }

@@ -1,4 +1,4 @@
-//! Proved mode keeps to its budget, and freezes or pays for what is below the noise.
+//! Proved mode keeps to its budget, and freezes or accounts for everything below the noise.
 
 use super::{entries, evaluate, safetensors_of, set};
 use crate::bench::*;
@@ -8,7 +8,7 @@ use serde_json::Value;
 fn every_forward_method_keeps_to_its_budget() {
     let bench = Bench::classifier();
     let public = format!("privacy.local.public={:?}", bench.public());
-    // What is asked for, and the number of ledger entries.
+    // The settings, and the expected number of ledger entries.
     let cases: [(&[&str], usize); 14] = [
         (&["privacy.method=dp-forward", "model.tuning=head"], 2),
         (&["privacy.method=dp-forward", "privacy.local.after=1", "privacy.local.rows=tokens"], 2),
@@ -103,7 +103,7 @@ fn every_forward_method_keeps_to_its_budget() {
         assert!(upper <= 8.0 && upper > 7.9, "{changes:?}: {upper}");
         assert_eq!(entries(&bench, &out).len(), *wanted, "{changes:?}");
         assert!(summary["metrics"]["validation_with_noise"]["accuracy"].is_number());
-        // What was trained loads again, and says the same.
+        // The trained model loads again and gives the same results.
         let said = evaluate(&bench, &out);
         assert_eq!(
             said["accuracy"], summary["metrics"]["validation"]["accuracy"],
@@ -162,7 +162,7 @@ fn dp_sgd_below_the_noise_moves_it_and_is_paid_for() {
     let moved =
         |(name, values): &&(String, Vec<u8>)| trained.iter().any(|(n, v)| n == name && v != values);
     assert!(base.iter().filter(|(name, _)| name.contains("layer.0.")).filter(moved).count() > 5);
-    // 120 records in batches of 20, twice.
+    // 120 examples in batches of 20, twice.
     let first = entries(&bench, "run")[0].to_string();
     assert!(first.contains("\"count\":12") && first.contains("sampling_rate"), "{first}");
     let alone = summary["resolved"]["adaptation"]["noise_multiplier"].as_f64().unwrap();

@@ -1,4 +1,4 @@
-//! Runs that are resumed, texts that are predicted in private, and mistakes.
+//! Resumed runs, private predictions, and errors.
 
 use super::{HEAD, set};
 use crate::bench::*;
@@ -53,15 +53,15 @@ fn texts_are_predicted_in_private() {
     let (first, lines) = (said(), said().lines().count());
     assert_eq!(lines, 120);
     assert_ne!(first, open);
-    // A second call has new noise, and is added to what the first cost.
+    // A second call has new noise, and its cost is added to that of the first.
     let text = String::from_utf8_lossy(
         &predict(&["--private", "--epsilon", "2", "--delta", "1e-5"]).stdout,
     )
     .into_owned();
     assert_ne!(first, said());
     assert!(text.contains("guarantee: (2.9") || text.contains("guarantee: (3."), "{text}");
-    // A text is computed by itself, and a sanitizer out of range is refused before anything is
-    // paid.
+    // Each text is computed separately, and a sanitizer out of range is refused before anything is
+    // recorded.
     refused(&predict(&["--private", "--batch", "8"]), "--batch");
     let ledger = bench.path("said.jsonl.ledger.jsonl");
     let (paid, config) = (fs::read(&ledger).unwrap(), bench.path("run/adapter/sanitizer.json"));

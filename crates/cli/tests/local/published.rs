@@ -1,4 +1,4 @@
-//! Paper mode: what the published methods do, and that they guarantee nothing.
+//! Paper mode: the behavior of the published methods, which guarantee nothing.
 
 use super::{entries, evaluate, safetensors_of, set, tensor};
 use crate::bench::*;
@@ -14,7 +14,7 @@ fn published_methods_claim_and_guarantee_nothing() {
         "privacy.mvg.width=20",
         "privacy.mvg.attention=raw",
     ]);
-    // Its budgets are the tokens'.
+    // Its budgets are those of the tokens.
     let summary = bench.train("mvg", &[&mvg[..], &["--unset", "privacy.epsilon"]].concat());
     assert_eq!(summary["private"], false);
     assert_eq!(summary["claimed"]["epsilon"], 10.0);
@@ -35,8 +35,8 @@ fn published_methods_claim_and_guarantee_nothing() {
     assert!(summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap() > 20.0);
 }
 
-/// As published the autoencoder learns with the model, fitted on public text before or not. In
-/// proved mode it must not.
+/// As published, the autoencoder is trained with the model, whether or not it was fitted on public
+/// text first. In proved mode it must not be.
 #[test]
 fn a_pretrained_autoencoder_learns_on_as_published() {
     let bench = Bench::classifier();
@@ -90,12 +90,12 @@ fn a_pretrained_autoencoder_learns_on_as_published() {
     }
 }
 
-/// Padded as published, the length of a sequence decides how much of the norm its tokens have;
-/// without padding `max_tokens` only cuts.
+/// With padding as published, the length of a sequence determines its tokens' share of the norm;
+/// without padding, `max_tokens` only truncates.
 #[test]
 fn padded_sequences_depend_on_their_length_as_published() {
     let bench = Bench::classifier();
-    // Texts that are not cut.
+    // Texts that are not truncated.
     let rows: String = (0..40)
         .map(|i| format!("the {}\t{}\n", ["cat", "sun", "the"][i % 3], ["bad", "good"][i % 2]))
         .collect();
@@ -140,7 +140,7 @@ fn noise_can_be_after_the_pooler() {
         let said = evaluate(&bench, out);
         assert_eq!(said["accuracy"], summary["metrics"]["validation"]["accuracy"], "{said}");
     }
-    // What is below the noise stays as it was in proved mode, the pooler with it.
+    // In proved mode everything below the noise stays unchanged, including the pooler.
     let base = safetensors_of(&bench, "model/model.safetensors");
     let trained = safetensors_of(&bench, "proved/model/model.safetensors");
     let pooler_of = |all: &[(String, Vec<u8>)]| {
@@ -151,8 +151,8 @@ fn noise_can_be_after_the_pooler() {
     bench.refused("no", &set(&[&pooler[..], &["privacy.local.rows=mean"]].concat()), "first");
 }
 
-/// EW-FT's table 1: the ledger holds the epoch with noise, and the run says that it does not hold
-/// the other.
+/// EW-FT's table 1: the ledger contains the noisy epoch, and the run states that it does not
+/// contain the other one.
 #[test]
 fn noise_in_one_epoch_alone_claims_nothing() {
     let bench = Bench::classifier();

@@ -1,9 +1,9 @@
 //! Comma-separated values, quoted as in RFC 4180; also with semicolons or tabs instead of commas.
 //!
-//! Implemented here rather than taken from a library so that nothing in the data is guessed:
+//! Implemented here instead of taken from a library so that nothing in the data is guessed:
 //! unbalanced quotes are an error that names the row's first line, where libraries read the rest of
-//! the file into one field, and the length of a row is bounded. On well-formed files it agrees with
-//! the `csv` crate, which a test checks.
+//! the file into one field, and the length of a row is bounded. A test checks that it agrees with
+//! the `csv` crate on well-formed files.
 
 use super::super::error::{Error, Result};
 use super::lines::Lines;

@@ -1,9 +1,8 @@
-//! Rows that another program holds in memory, read under the path of a JSON Lines file.
+//! Rows held in memory by another program, read under the path of a JSON Lines file.
 //!
 //! While a [`MemoryFile`] exists, everything that reads its path reads these rows, exactly as it
-//! would read a file with one of these objects per line. So a run on rows in memory equals the run
-//! on such a file, and whatever is computed from them (labels, privacy units, held-out rows) is
-//! computed by the same code.
+//! would read a file with one of these objects per line. A run on rows in memory therefore equals a
+//! run on such a file, and the same code computes labels, privacy units and held-out rows.
 
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -23,8 +22,8 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Puts rows under a path, which must end in `.jsonl`. Rows that were under this path before
-    /// are replaced.
+    /// Places rows under a path, which must end in `.jsonl`. They replace any rows already under
+    /// this path.
     pub fn new(path: PathBuf, rows: Vec<Map<String, Value>>) -> Self {
         let rows = Objects::new(rows);
         let mut files = FILES.write().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +102,7 @@ mod tests {
         let error = values(&path, &["words"]).unwrap_err();
         assert!(matches!(error, Error::MissingColumn { .. }), "{error}");
         let empty = MemoryFile::new(path.clone(), Vec::new());
-        // What was there before no longer counts, and cannot take the new rows away.
+        // The replaced rows no longer count, and dropping them must not remove the new ones.
         drop(memory);
         assert!(matches!(values(&path, &["text"]), Err(Error::EmptyFile { .. })));
         drop(empty);

@@ -19,7 +19,7 @@ fn texts(values: &[&str]) -> Vec<ByteArray> {
     values.iter().map(|&text| ByteArray::from(text)).collect()
 }
 
-/// Columns `text`, `number` and `truth`, in two row groups where there are rows enough.
+/// Columns `text`, `number` and `truth`, in two row groups if there are enough rows.
 pub fn written(text: &[&str], number: &[i64], truth: &[bool]) -> Vec<u8> {
     let schema =
         "message m { required binary text (UTF8); required int64 number; required boolean truth; }";
@@ -57,7 +57,7 @@ pub fn with_a_gap() -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// A column `outer` that holds another.
+/// A column `outer` that contains another column.
 pub fn nested() -> Vec<u8> {
     let mut writer = writer("message m { required group outer { required int64 inner; } }");
     let mut group = writer.next_row_group().unwrap();

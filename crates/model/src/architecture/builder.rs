@@ -62,7 +62,7 @@ impl<'a> Builder<'a> {
         self.tensor_in(name, shape, None)
     }
 
-    /// Adds a parameter, quantized if asked for.
+    /// Adds a parameter, quantized if requested.
     fn tensor_in(
         &mut self,
         name: &str,

@@ -161,17 +161,17 @@ pub(super) fn local_layers(
     let Some(kinds) = config.as_map().get("layer_types").filter(|kinds| !kinds.is_null()) else {
         return Ok((0..layers).map(other).collect());
     };
-    let told = || {
+    let refusal = || {
         config.error(format!(
             "layer_types must be \"full_attention\" or \"sliding_attention\" for each of the \
              {layers} layers"
         ))
     };
-    let kinds = kinds.as_array().filter(|kinds| kinds.len() == layers).ok_or_else(told)?;
+    let kinds = kinds.as_array().filter(|kinds| kinds.len() == layers).ok_or_else(refusal)?;
     let is_local = |kind: &Value| match kind.as_str() {
         Some("full_attention") => Ok(false),
         Some("sliding_attention") => Ok(true),
-        _ => Err(told()),
+        _ => Err(refusal()),
     };
     kinds.iter().map(is_local).collect()
 }

@@ -39,7 +39,7 @@ pub(super) struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// For a model with one kind of layer.
+    /// Keys of a model with one kind of layer.
     pub fn plain(default_theta: f64) -> Self {
         Self { section: None, theta: "rope_theta", default_theta, is_scaled: true }
     }
@@ -163,8 +163,8 @@ impl<'a> Scaling<'a> {
     }
 
     fn needed(&self, key: &str) -> Result<f64> {
-        let told = || self.config.error(format!("rope scaling needs a positive {key}"));
-        self.number(key)?.ok_or_else(told)
+        let missing = || self.config.error(format!("rope scaling needs a positive {key}"));
+        self.number(key)?.ok_or_else(missing)
     }
 
     /// High frequencies are kept, low ones are divided by the factor, and those in between are

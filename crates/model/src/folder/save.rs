@@ -28,7 +28,7 @@ const COMPANIONS: [&str; 9] = [
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
-/// Those of them that are copied into the folder of an adapter.
+/// The subset copied into an adapter's folder.
 const OF_TOKENIZER: [&str; 4] =
     ["tokenizer.json", TOKENIZER_CONFIG, "special_tokens_map.json", "chat_template.jinja"];
 
@@ -120,8 +120,8 @@ fn finish(folder: &Path, origin: Option<&Path>, config: &Config) -> Result<()> {
     Ok(write_json(&folder.join("config.json"), config.as_map())?)
 }
 
-/// Copies what transformers needs to tokenize as the base model does. Without a configuration, which
-/// a folder of an adapter does not have, the class of the tokenizer has to be named.
+/// Copies the files that transformers needs to tokenize like the base model. An adapter folder has
+/// no configuration, so the tokenizer's class must be named.
 pub fn copy_tokenizer(origin: &Path, folder: &Path) -> Result<()> {
     copy(origin, folder, &OF_TOKENIZER)?;
     let config = folder.join(TOKENIZER_CONFIG);

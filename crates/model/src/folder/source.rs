@@ -14,7 +14,7 @@ pub trait Source {
     /// The unconverted values of a tensor, if it is stored as bf16.
     fn bf16(&mut self, name: &str, shape: &[usize]) -> Result<Option<Vec<u16>>>;
 
-    /// A matrix in NF4, if the source makes it up; others are quantized.
+    /// A matrix generated directly in NF4, if the source can do so; others are quantized.
     fn nf4(&mut self, _name: &str, _shape: [usize; 2]) -> Result<Option<Matrix>> {
         Ok(None)
     }
@@ -123,8 +123,8 @@ impl Random {
         Self { state: seed, std, in_bf16: false }
     }
 
-    /// Matrices in bf16 with uniform values, or in NF4 with uniform codes, which is much faster: for models with billions of
-    /// weights whose values do not matter.
+    /// Matrices in bf16 with uniform values, or in NF4 with uniform codes, which is much faster:
+    /// for models with billions of weights whose values do not matter.
     pub fn in_bf16(seed: u64, std: f32) -> Self {
         Self { in_bf16: true, ..Self::new(seed, std) }
     }

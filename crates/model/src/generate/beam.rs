@@ -28,8 +28,8 @@ struct Search {
     max_steps: usize,
 }
 
-/// The highest-scoring continuation of each prompt. The beams of all prompts are extended together,
-/// and a prompt whose search has ended leaves the batch.
+/// The highest-scoring continuation of each prompt. The beams of all prompts are extended together;
+/// a prompt leaves the batch when its search ends.
 pub fn search(model: &Model, prompts: &[Vec<u32>], settings: &Settings) -> Result<Vec<Vec<u32>>> {
     let searches = prompts.iter().enumerate().map(|(prompt, tokens)| Search {
         prompt,
@@ -77,8 +77,8 @@ pub fn search(model: &Model, prompts: &[Vec<u32>], settings: &Settings) -> Resul
 }
 
 impl Search {
-    /// Extends the beams by a token each, and returns the row that each of them continues; `None` if
-    /// the search has ended.
+    /// Extends each beam by one token and returns the row that each new beam continues, or `None`
+    /// if the search has ended.
     fn extend(
         &mut self,
         mut candidates: Vec<Candidate>,

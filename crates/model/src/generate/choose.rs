@@ -26,8 +26,8 @@ impl<'a> Chooser<'a> {
         Self { rng, settings }
     }
 
-    /// Samples from softmax(logits / temperature), restricted by top-k and top-p: walks down the
-    /// tokens, the most likely first, until it has passed a random part of their probability.
+    /// Samples from softmax(logits / temperature), restricted by top-k and top-p: walks through the
+    /// tokens in descending order of probability until their total exceeds a random fraction.
     pub fn choose(&mut self, logits: &[f32]) -> u32 {
         let Settings { temperature, top_k, top_p, .. } = *self.settings;
         let largest = widest(
@@ -64,8 +64,8 @@ impl<'a> Chooser<'a> {
     }
 }
 
-/// Tokens whose probability is at least e⁻¹⁰ of the largest are sorted first: usually, they are all
-/// that is needed of a large vocabulary.
+/// Tokens whose probability is at least e⁻¹⁰ of the largest are sorted first; of a large
+/// vocabulary, usually no others are needed.
 const LIKELY: f32 = 10.0;
 
 /// Σ exp((logit − largest) / temperature).
@@ -96,7 +96,7 @@ fn total_weight(logits: &[f32], largest: f32, temperature: f32) -> f64 {
 struct Descending<'l> {
     logits: &'l [f32],
     sorted: Vec<u32>,
-    /// The tokens behind them have smaller logits than this.
+    /// Upper bound on the logits of the tokens not sorted yet.
     least: f32,
 }
 
@@ -109,11 +109,11 @@ impl<'l> Descending<'l> {
         Self { logits, sorted, least }
     }
 
-    /// The token at this place.
+    /// The token at this position of the order.
     fn token(&mut self, place: usize) -> u32 {
         if place >= self.sorted.len() {
             let Self { logits, sorted, least } = self;
-            // NaN is neither above nor below.
+            // NaN compares neither above nor below.
             let is_rest = |token: &u32| {
                 !matches!(logits[*token as usize].partial_cmp(least), Some(Equal | Greater))
             };
@@ -160,15 +160,16 @@ mod tests {
         let logits = [1.0, 2.0, 0.0, -1.0];
         let two = frequencies(&Settings { top_k: 2, ..Settings::default() }, &logits);
         assert!(two[2] == 0.0 && two[3] == 0.0 && two[0] > 0.2);
-        // The most likely token has 64 %, so 0.6 keeps only that one and 0.7 adds the second.
+        // The most likely token has probability 0.64, so 0.6 keeps only that one and 0.7 adds the
+        // second.
         let one = frequencies(&Settings { top_p: 0.6, ..Settings::default() }, &logits);
         assert!((one[1] - 1.0).abs() < 1e-9);
         let both = frequencies(&Settings { top_p: 0.7, ..Settings::default() }, &logits);
         assert!(both[0] > 0.2 && both[2] == 0.0);
     }
 
-    /// The same tokens as by sorting the whole vocabulary, also where the likely ones are few, or
-    /// not enough.
+    /// The tokens are the same as with the whole vocabulary sorted, even if the likely ones are few
+    /// or insufficient.
     #[test]
     fn as_much_is_sorted_as_is_needed() {
         let mut state = 1_u32;

@@ -35,7 +35,7 @@ pub struct Settings {
     pub first: usize,
     /// End-of-sequence tokens.
     pub end_tokens: Vec<u32>,
-    /// Largest number of prompts that are continued together.
+    /// Maximum number of prompts continued together.
     pub batch: usize,
 }
 
@@ -130,14 +130,14 @@ pub fn generate(
 }
 
 /// Texts under generation. As soon as some are finished, the next prompts take their places
-/// (continuous batching), so that short texts do not wait for long ones.
+/// (continuous batching), so short texts do not wait for long ones.
 struct Batch<'a> {
     model: &'a Model,
     settings: &'a Settings,
     prompts: &'a [Vec<u32>],
     session: Session<'a>,
     alive: Vec<Text<'a>>,
-    /// The first prompt that has not begun.
+    /// The next prompt to start.
     next: usize,
 }
 
@@ -145,7 +145,7 @@ struct Batch<'a> {
 struct Text<'a> {
     prompt: usize,
     chooser: Chooser<'a>,
-    /// The tokens that the session does not know yet.
+    /// The tokens that the session has not processed yet.
     new: Vec<u32>,
 }
 
@@ -159,7 +159,8 @@ impl<'a> Batch<'a> {
         self.alive.is_empty() && self.next == self.prompts.len()
     }
 
-    /// Begins the next prompts once an eighth of the batch is free: a step with prompts takes longer.
+    /// Starts the next prompts once an eighth of the batch is free, because a step with prompts
+    /// takes longer.
     fn fill(&mut self) {
         let Self { settings, prompts, .. } = *self;
         let free = settings.batch - self.alive.len();
@@ -178,7 +179,7 @@ impl<'a> Batch<'a> {
         self.next += count;
     }
 
-    /// Generates a token of each text; returns how many texts are finished with it.
+    /// Generates a token for each text; returns how many texts this step finished.
     fn step(&mut self, texts: &mut [Vec<u32>]) -> Result<usize> {
         self.fill();
         let Self { model, settings, prompts, .. } = *self;
@@ -190,7 +191,7 @@ impl<'a> Batch<'a> {
             if settings.temperature == 0.0 {
                 return argmax(logits.row(row));
             }
-            // Each row has one task.
+            // Only one task accesses each row.
             let mut text = rows[row].lock().unwrap_or_else(PoisonError::into_inner);
             text.chooser.choose(logits.row(row))
         });

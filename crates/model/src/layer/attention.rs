@@ -104,14 +104,14 @@ impl Attention {
     fn padded(&self, pass: &Pass) -> Result<Option<Padded>> {
         let padded = Padded::of(pass);
         if padded.is_some() && self.relative.is_some() {
-            let told = "attention with relative positions cannot be computed over padded \
-                        sequences; use lengths = \"hidden\" or \"public\"";
-            return Err(Error::Unsupported(told.into()));
+            let problem = "attention with relative positions cannot be computed over padded \
+                           sequences; use lengths = \"hidden\" or \"public\"";
+            return Err(Error::Unsupported(problem.into()));
         }
         if padded.is_some() && self.shape(pass).narrow_window().is_some() {
-            let told = "attention with a window cannot be computed over padded sequences that are \
-                        longer than it; lower max_tokens";
-            return Err(Error::Unsupported(told.into()));
+            let problem = "attention with a window cannot be computed over padded sequences that \
+                           are longer than it; lower max_tokens";
+            return Err(Error::Unsupported(problem.into()));
         }
         Ok(padded)
     }

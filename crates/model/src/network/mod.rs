@@ -130,8 +130,9 @@ impl Model {
         Ok(())
     }
 
-    /// Stores frozen weight matrices as the device's matrix products round them, which halves the
-    /// memory for bf16. For models whose frozen weights are not saved again.
+    /// Stores frozen weight matrices in the format in which the device's matrix products round
+    /// them, which halves the memory for bf16. Only for models whose frozen weights are not saved
+    /// again.
     pub fn round_frozen(&mut self) -> Result<()> {
         Ok(self.parameters.round_frozen()?)
     }
@@ -139,7 +140,7 @@ impl Model {
     /// Default micro-batch size of a training step: on the CPU what fits in the caches, on a GPU
     /// what fits in its memory, but no more than is needed to keep it busy.
     pub fn micro_batch(&self) -> AutoMicroBatch {
-        // Private training keeps some gradients of each unit.
+        // Private training keeps some gradients for each unit.
         let kept = 4 * self.kept_per_unit().max(1);
         let Some(memory) = self.device.memory() else {
             let sequences = (ON_HOST / kept).clamp(1, 64);

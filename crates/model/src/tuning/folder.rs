@@ -84,8 +84,8 @@ fn read_quantize(adapter: &Path) -> Result<Option<Quantize>> {
     serde_json::from_str(&text).map(Some).map_err(wrong)
 }
 
-/// Loads a base model and its adapter, if there is one; the model gets the task head and labels for
-/// which the adapter was trained.
+/// Loads a base model and its adapter, if there is one. The model gets the task head and labels of
+/// the adapter's training.
 pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions) -> Result<Model> {
     let Some(adapter) = adapter else { return load(folder, &options) };
     let config = read_config(adapter)?;
@@ -119,15 +119,14 @@ fn read_config(folder: &Path) -> Result<Map<String, Value>> {
         .map_err(|e| Error::Config { path, problem: format!("is not JSON: {e}") })
 }
 
-/// The base model that an adapter was trained on: a name on the Hub or a path, as the adapter's
-/// configuration states it.
+/// The base model of an adapter as its configuration states it: a name on the Hub or a path.
 pub fn base_of_adapter(folder: &Path) -> Result<Option<String>> {
     let config = read_config(folder)?;
     let base = config.get("base_model_name_or_path").and_then(Value::as_str);
     Ok(base.filter(|base| !base.is_empty()).map(str::to_owned))
 }
 
-/// Whether a folder holds an adapter.
+/// Whether a folder contains an adapter.
 pub fn is_adapter(folder: &Path) -> bool {
     folder.join(CONFIG).is_file()
 }

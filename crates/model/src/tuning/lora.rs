@@ -113,7 +113,7 @@ pub(super) fn check_magnitudes(model: &Model) -> Result<()> {
     Ok(())
 }
 
-/// Stands for all linear layers of the blocks.
+/// Selects all linear layers of the blocks.
 const ALL_LINEAR: &str = "all-linear";
 
 /// Path suffixes of all linear layers of the blocks. The head is excluded, as in PEFT.

@@ -1,4 +1,4 @@
-//! Reads the fixtures that `make_models.py` writes.
+//! Reads the fixtures written by `make_models.py`.
 #![allow(dead_code)]
 
 use serde_json::Value;
@@ -9,12 +9,12 @@ use undertone_model::{Model, TaskHead};
 use undertone_tensor::{CpuLevel, Device, Matrix};
 
 pub fn fixture(name: &str) -> PathBuf {
-    // Looked up when the test runs, so that a test built on one machine can run on another.
+    // Looked up at run time, so that a test built on one machine can run on another.
     let root = std::env::var("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     Path::new(&root).join("../undertone/tests/fixtures/models").join(name)
 }
 
-/// Everywhere that a model can compute: the CPU, and with `UNDERTONE_TEST_DEVICE=cuda` a GPU.
+/// The devices to test: the CPU and, with `UNDERTONE_TEST_DEVICE=cuda`, a GPU.
 pub fn devices() -> Vec<Device> {
     let mut devices = vec![Device::Cpu];
     match std::env::var("UNDERTONE_TEST_DEVICE").as_deref() {
@@ -25,7 +25,7 @@ pub fn devices() -> Vec<Device> {
     devices
 }
 
-/// Calls a function with each device, with the CPU at every level of instructions that it has.
+/// Calls a function with each device, and with the CPU at every instruction-set level it supports.
 pub fn on_each_device(body: impl Fn(Device) + Sync) {
     for device in devices() {
         match device {
@@ -60,7 +60,7 @@ fn numbers(value: &Value) -> Vec<i64> {
     value.as_array().unwrap().iter().map(|n| n.as_i64().unwrap()).collect()
 }
 
-/// The fixture's batch, with targets as the model's head needs them.
+/// The fixture's batch, with targets for the model's head.
 pub fn batch(name: &str, model: &Model) -> Batch {
     let text = std::fs::read_to_string(fixture(name).join("inputs.json")).unwrap();
     let inputs: Value = serde_json::from_str(&text).unwrap();
@@ -92,9 +92,9 @@ pub fn batch(name: &str, model: &Model) -> Batch {
     Batch::pack(&examples)
 }
 
-/// The largest difference, relative to the largest magnitude of what is expected. What is zero in
-/// theory, such as the gradient of a key's bias (softmax does not see it), is rounding on both
-/// sides; it is measured against 1e-4.
+/// The largest difference, relative to the largest expected magnitude. Values that are zero in
+/// theory, such as the gradient of a key's bias (softmax is invariant to it), contain only rounding
+/// errors on both sides; they are compared at a scale of 1e-4.
 pub fn difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len(), "as many numbers");
     let scale = expected.iter().fold(0.0_f32, |m, v| m.max(v.abs()));

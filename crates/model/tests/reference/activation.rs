@@ -1,6 +1,6 @@
-//! GELU: x Φ(x); its approximation: x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))); SiLU:
-//! x / (1 + e⁻ˣ); ReLU: max(x, 0); tanh. Derivatives are central differences, which are exact to
-//! 1e-10 here.
+//! GELU: x Φ(x); its approximation: x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))); SiLU: x / (1 +
+//! e⁻ˣ); ReLU: max(x, 0); tanh. Derivatives are central differences, which are accurate to 1e-10
+//! here.
 
 use super::Wide;
 use undertone_tensor::Activation;

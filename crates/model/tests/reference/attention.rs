@@ -1,16 +1,16 @@
 //! Scaled dot-product attention of each head h of each sequence:
 //!
-//! S = Q Kᵀ · scale, P = softmax of the rows of S (over keys that a row may see), Y = (P ⊙ M) V,
+//! S = Q Kᵀ · scale, P = softmax of the rows of S (over the keys visible to a row), Y = (P ⊙ M) V,
 //!
-//! where M is dropout's mask; backward, with Ŷ the gradient of Y: V̂ = (P ⊙ M)ᵀ Ŷ, P̂ = (Ŷ Vᵀ) ⊙ M,
-//! Ŝ_ij = P_ij (P̂_ij − Σ_k P_ik P̂_ik), Q̂ = Ŝ K · scale, K̂ = Ŝᵀ Q · scale. With soft-capping S
-//! is c · tanh of S / c, and Ŝ is times 1 − (S / c)². Relative positions add a number of the
-//! query's row and one of the key's row to S, whose gradients are sums of Ŝ.
+//! where M is the dropout mask. In the backward pass, with Ŷ the gradient of Y: V̂ = (P ⊙ M)ᵀ Ŷ, P̂
+//! = (Ŷ Vᵀ) ⊙ M, Ŝ_ij = P_ij (P̂_ij − Σ_k P_ik P̂_ik), Q̂ = Ŝ K · scale, K̂ = Ŝᵀ Q · scale. With
+//! soft-capping, S is c · tanh(S / c), and Ŝ is multiplied by 1 − (S / c)². Relative positions add
+//! one term of the query's row and one of the key's row to S, whose gradients are sums of Ŝ.
 
 use super::Wide;
 use undertone_tensor::{AttentionShape, Relative, RelativeGradients};
 
-/// One head of one sequence: where its columns begin, and its probabilities and mask.
+/// One head of one sequence: its first columns, its probabilities and its mask.
 struct Head {
     start: usize,
     length: usize,
@@ -18,7 +18,7 @@ struct Head {
     key: usize,
     value: usize,
     probabilities: Wide,
-    /// Derivative of each score by the dot product times scale.
+    /// Derivative of each score with respect to the scaled dot product.
     slopes: Wide,
     mask: Wide,
 }
@@ -27,7 +27,7 @@ fn scale(shape: &AttentionShape) -> f64 {
     shape.scores.scale.map_or_else(|| 1.0 / (shape.width as f64).sqrt(), f64::from)
 }
 
-/// The column of a head's number for a query and a key.
+/// The column of a head's term for a query and a key.
 fn column(relative: &Relative<Wide>, head: usize, query: usize, key: usize) -> usize {
     let bucket = relative.buckets[query + relative.buckets.len() / 2 - key] as usize;
     head * relative.head_stride + bucket * relative.bucket_stride

@@ -1,5 +1,5 @@
 //! Softmax: p_j = e^(x_j) / Σ_k e^(x_k). Cross-entropy of target t: −ln p_t, whose gradient is p
-//! less 1 at t.
+//! minus 1 at t.
 
 use super::Wide;
 

@@ -1,5 +1,5 @@
-//! Every operation by its definition, in plain loops and double precision: what the kernels of all
-//! backends are compared with.
+//! Every operation by its definition, in plain loops and double precision: the reference for the
+//! kernels of all backends.
 #![allow(dead_code)]
 
 pub mod activation;
@@ -24,7 +24,7 @@ impl Wide {
         Self { rows, columns, values: vec![0.0; rows * columns] }
     }
 
-    /// The numbers of a matrix on any device.
+    /// The values of a matrix on any device.
     pub fn of(matrix: &Matrix) -> Self {
         let values = matrix.to_vec().unwrap().into_iter().map(f64::from).collect();
         Self { rows: matrix.rows(), columns: matrix.columns(), values }

@@ -1,5 +1,5 @@
-//! LayerNorm: x̂ = (x − mean(x)) · r with r = 1/√(variance(x) + ε); RMSNorm: x̂ = x · r with
-//! r = 1/√(mean(x²) + ε); y = γ ⊙ x̂ + β. Of n columns,
+//! LayerNorm: x̂ = (x − mean(x)) · r with r = 1/√(variance(x) + ε); RMSNorm: x̂ = x · r with r =
+//! 1/√(mean(x²) + ε); y = γ ⊙ x̂ + β. For n columns,
 //!
 //! ∂x̂_j/∂x_i = r (δ_ij − 1/n − x̂_i x̂_j / n), without the 1/n for RMSNorm.
 

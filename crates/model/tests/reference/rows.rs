@@ -1,5 +1,5 @@
-//! Operations on whole rows, and rotary position embedding: the pair (j, j + width/2) of each
-//! head's features is turned by the angle position · frequency_j.
+//! Operations on whole rows, and rotary position embedding, which rotates the pair (j, j + width/2)
+//! of each head's features by the angle position · frequency_j.
 
 use super::Wide;
 use undertone_tensor::Dropout;
@@ -50,7 +50,7 @@ pub fn drop_out(dropout: Dropout, x: &Wide) -> Wide {
     })
 }
 
-/// Heads in the leading columns are turned. Angles are products of `f32`, as transformers has them.
+/// Rotates the heads in the leading columns. Angles are products of `f32`, as in transformers.
 pub fn rotate(x: &Wide, columns: usize, frequencies: &[f32], positions: &[u32]) -> Wide {
     let half = frequencies.len();
     Wide::from_fn(x.rows, x.columns, |i, column| {

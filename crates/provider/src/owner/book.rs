@@ -45,15 +45,15 @@ CREATE TABLE IF NOT EXISTS sources (
 ) WITHOUT ROWID;
 ";
 
-/// The task and certificate of an address on first use.
+/// The task and certificate pinned on first use of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     pub task: Hash,
-    /// SHA-256 of the certificate, where it is pinned.
+    /// SHA-256 of the certificate, if it is pinned.
     pub fingerprint: Option<Hash>,
 }
 
-/// The owner's book.
+/// The owner's database.
 #[derive(Debug)]
 pub struct Book {
     connection: Connection,
@@ -86,7 +86,7 @@ impl Book {
         Ok(Self { connection })
     }
 
-    /// The task and certificate of an address on first use.
+    /// The task and certificate pinned on first use of an address.
     pub fn pin(&self, url: &str) -> Result<Option<Pin>> {
         let ask = "SELECT task, fingerprint FROM pins WHERE url = ?1";
         let found = self
@@ -118,8 +118,8 @@ impl Book {
         Ok(known)
     }
 
-    /// Stores the releases of all epochs in frames of at most `slots`; all of them are on disk when
-    /// this returns. Earlier releases of a row are kept unchanged.
+    /// Stores the releases of all epochs in frames of at most `slots`. When this returns, all of
+    /// them are on disk. Earlier releases of a row are kept unchanged.
     pub fn keep(
         &mut self,
         task: &Hash,
@@ -161,7 +161,7 @@ impl Book {
         Ok(transaction.commit()?)
     }
 
-    /// The frames that have not been acknowledged, and the number of those that have.
+    /// The unacknowledged frames, and the number of acknowledged ones.
     pub fn frames(&self, task: &Hash, purpose: Purpose) -> Result<(Vec<i64>, u64)> {
         let of = params![task.as_slice(), purpose.name()];
         let mut ask = self.connection.prepare(

@@ -68,7 +68,7 @@ impl<'a> Budget<'a> {
         if self.task.label_epsilon.is_none() && self.purpose == Purpose::Contribution {
             assumptions.push("the labels are public".to_owned());
         }
-        // A torn line counts as one of each kind.
+        // A torn line counts as one event of each kind.
         let mut announced: Vec<Part> = Vec::new();
         for event in self.events() {
             if !announced.iter().any(|part| part.event == event) {
@@ -91,7 +91,8 @@ impl<'a> Budget<'a> {
         self.purpose.events(self.task)
     }
 
-    /// ε of everything in the owner's folder, including what this purpose has not recorded yet.
+    /// ε of everything in the owner's folder, including events of this purpose that are not
+    /// recorded yet.
     pub fn after_paying(&self, delta: f64) -> Result<f64> {
         let mut all = Composition::new(Adjacency::ReplaceOne);
         let mut paid = 0;
@@ -117,7 +118,7 @@ impl<'a> Budget<'a> {
         Ok(epsilon(&all, delta, Accountant::Auto)?.epsilon.upper)
     }
 
-    /// Refuses a task that would spend more than the owner's bound. Nothing is written.
+    /// Refuses a task that would exceed the owner's bound. Writes nothing.
     pub fn check(&self, bound: &Bound) -> Result<f64> {
         let total = self.after_paying(bound.delta)?;
         if total <= bound.epsilon {
@@ -137,8 +138,8 @@ impl<'a> Budget<'a> {
         )))
     }
 
-    /// Records the events of one row before any release. Events that are already recorded, by this
-    /// call or an interrupted one, are not recorded again.
+    /// Records the events of one row before any release. Events already recorded, by this call or
+    /// an interrupted one, are not recorded again.
     pub fn pay(&self, bound: &Bound) -> Result<()> {
         self.check(bound)?;
         make_private(&self.home.task(self.hash))?;
@@ -152,8 +153,8 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Rejects a ledger created with another secret, or by a version with other ids: its rows would
-    /// get fresh noise that the ledger does not cover.
+    /// Rejects a ledger created with another secret, or by a version with different ids: its rows
+    /// would get fresh noise that the ledger does not cover.
     fn check_terms(&self, ledger: &Ledger) -> Result<()> {
         let (found, terms) = (ledger.terms(), self.terms());
         if *found == terms {
@@ -191,7 +192,7 @@ fn ledger_path(folder: &Path, purpose: Purpose) -> PathBuf {
     folder.join(format!("{}.jsonl", purpose.name()))
 }
 
-/// All ledgers of the folder.
+/// All ledgers in the folder.
 fn ledgers(home: &Home) -> Result<Vec<PathBuf>> {
     let tasks = home.tasks();
     let mut found = Vec::new();
@@ -199,8 +200,8 @@ fn ledgers(home: &Home) -> Result<Vec<PathBuf>> {
         let folder = entry.map_err(Error::io(&tasks))?.path();
         for purpose in [Purpose::Contribution, Purpose::Query] {
             let path = ledger_path(&folder, purpose);
-            // If the head has entries but the ledger is missing, it was removed, and reading it
-            // fails.
+            // If the head file has entries but the ledger is missing, the ledger was removed, and
+            // reading it fails.
             if path.exists() || was_begun(&path) {
                 found.push(path);
             }
@@ -210,7 +211,7 @@ fn ledgers(home: &Home) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether the head file says that the ledger had entries.
+/// Whether the head file states that the ledger had entries.
 fn was_begun(path: &Path) -> bool {
     #[derive(serde::Deserialize)]
     struct Head {
@@ -225,8 +226,8 @@ fn was_begun(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Releases of an earlier version have ids by tokens: under its ledger the same rows would be
-    /// released again. They stay counted beside those of other tasks.
+    /// An earlier version derived ids from tokens, so the same rows would be released again under
+    /// its ledger. Its releases still count, beside those of other tasks.
     #[test]
     fn a_ledger_of_an_earlier_version_takes_no_more_releases() {
         let folder = tempfile::tempdir().unwrap();
@@ -250,7 +251,7 @@ mod tests {
         let both = other.check(&bound).unwrap();
         assert!(both > task.epsilon_at(1e-5).unwrap() + 1.0, "{both}");
         other.pay(&bound).unwrap();
-        // With another secret it is another ledger.
+        // With another secret, the ledger does not match.
         home.secret = [8; 32];
         let said = Budget::new(&home, &task, &[2; 32], purpose).check(&bound).unwrap_err();
         assert!(said.to_string().contains("secret.key"), "{said}");

@@ -1,4 +1,4 @@
-//! Requests to the provider. Their headers are a function of the address, the token and the task.
+//! Requests to the provider. Their headers are functions of the address, the token and the task.
 
 use crate::error::{Error, Result};
 use crate::hex::Hash;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// Time limit for an answer, including the server's own waiting.
+/// Time limit for a response, including the server's own waiting.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// A client certificate and its key.
@@ -90,7 +90,7 @@ impl Endpoint {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -98,7 +98,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The sentence of a problem+json answer.
+    /// The detail of a problem+json response.
     pub fn problem(&self) -> String {
         #[derive(serde::Deserialize)]
         struct Problem {
@@ -128,7 +128,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client that speaks TLS if the address asks for it.
+    /// A client that uses TLS if the address requires it.
     pub fn new(
         endpoint: Endpoint,
         tls: Arc<ClientConfig>,
@@ -143,13 +143,13 @@ impl Client {
         Ok(Self { endpoint, tls, pinned: fingerprint.is_some(), token, runtime, open: None })
     }
 
-    /// Asks for at most `most` bytes.
+    /// Requests at most `most` bytes.
     pub fn get(&mut self, path: &str, part: Option<Range<u64>>, most: usize) -> Result<Response> {
         let range = part.map(|part| format!("bytes={}-{}", part.start, part.end.max(1) - 1));
         self.request(Method::GET, path, None, range, most)
     }
 
-    /// Sends a body, with the token.
+    /// Sends a body with the token.
     pub fn post(&mut self, path: &str, body: Vec<u8>) -> Result<Response> {
         self.request(Method::POST, path, Some(body), None, 4 << 20)
     }
@@ -211,14 +211,14 @@ impl Client {
         Ok(response)
     }
 
-    /// Closes the connection, so that the next request opens one.
+    /// Closes the connection; the next request opens a new one.
     pub fn close(&mut self) {
         self.open = None;
     }
 }
 
-/// Whether the server has closed a connection because of the client's certificate. In TLS 1.3 the
-/// client hears of it after its own handshake.
+/// Whether the server closed a connection because of the client's certificate. In TLS 1.3 the
+/// client learns this only after its own handshake.
 fn refused_certificate(error: &hyper::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -261,7 +261,7 @@ async fn connect(
     let connector = TlsConnector::from(config.clone());
     let shaken = timeout(CONNECT, connector.connect(name, socket)).await.map_err(slow)?;
     let socket = shaken.map_err(|e| {
-        // What comes from rustls is about certificates; the rest is the network's.
+        // Errors from rustls concern certificates; all others are network errors.
         if !e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
             return away(e);
         }

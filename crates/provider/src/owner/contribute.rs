@@ -41,22 +41,22 @@ pub struct Contribute {
 pub struct Contributed {
     /// Hash of the task.
     pub task: String,
-    /// What the task promises.
+    /// The guarantee stated by the task.
     pub promise: String,
     /// Rows of the file.
     pub rows: u64,
-    /// The number of rows released for the first time.
+    /// Number of rows released for the first time.
     pub new: u64,
-    /// Of the new ones, those that the task's tokenizer could not read. They were released as a
-    /// fixed token; the provider does not see which they are, or how many.
+    /// Number of new rows that the task's tokenizer could not read. They were released as a fixed
+    /// token; the provider learns neither which rows they are nor their number.
     pub untokenized: u64,
-    /// Frames that were sent and acknowledged in this call.
+    /// Number of frames sent and acknowledged in this call.
     pub frames: u64,
-    /// Bytes of each frame.
+    /// Length of each frame in bytes.
     pub frame_bytes: u64,
-    /// Frames that were acknowledged in all calls; a receipt of each is kept.
+    /// Number of frames acknowledged in all calls; a receipt of each is kept.
     pub receipts: u64,
-    /// ε of everything that the owner's folder holds, after this call.
+    /// ε of everything in the owner's folder, after this call.
     pub epsilon: f64,
     pub delta: f64,
     /// The corresponding guarantee; `None` before the first release.

@@ -1,4 +1,4 @@
-//! The task and pre(·), fetched, verified and kept.
+//! Downloads, verifies and stores the task and pre(·).
 
 use super::book::Pin;
 use super::client::{Client, Endpoint, Identity};
@@ -19,9 +19,9 @@ pub struct Provider {
     pub endpoint: Endpoint,
     /// The owner's token.
     pub token: Option<String>,
-    /// SHA-256 of the certificate, as the provider printed it.
+    /// SHA-256 of the certificate, as printed by the provider.
     pub fingerprint: Option<Hash>,
-    /// Certificate authorities for the server, instead of the default ones.
+    /// Certificate authorities to trust for the server, instead of the default ones.
     pub authorities: Option<PathBuf>,
     /// The client certificate.
     pub identity: Option<Identity>,
@@ -29,18 +29,18 @@ pub struct Provider {
     pub task: Option<Hash>,
 }
 
-/// A task that is pinned.
+/// A pinned task.
 #[derive(Debug)]
 pub struct Pinned {
     pub task: Task,
     pub hash: Hash,
-    /// Whether it, or a file of pre(·), was fetched just now.
+    /// Whether the task or a file of pre(·) has just been downloaded.
     pub is_new: bool,
 }
 
 impl Pinned {
-    /// When a task is new, the provider knows when it was fetched; how long the texts have taken
-    /// since is then seen only to the next power of two of seconds.
+    /// When a task is new, the provider knows when it was downloaded. This rounds the time spent on
+    /// the texts since then up to a power of two of seconds.
     pub fn wait_for_a_round_time(&self, begun: Instant) {
         if !self.is_new {
             return;
@@ -58,7 +58,7 @@ const PART: u64 = 8 << 20;
 const MOST_OF_TASK: usize = 4 << 20;
 
 impl Provider {
-    /// A client, and the certificate that it takes for the server's.
+    /// A client, with the certificate verification for this server.
     pub fn client(&self, home: &Home) -> Result<Client> {
         let pin = home.book.pin(&self.endpoint.url())?;
         let fingerprint = self.fingerprint.or(pin.and_then(|pin| pin.fingerprint));
@@ -67,9 +67,8 @@ impl Provider {
         Client::new(self.endpoint.clone(), config, fingerprint.as_ref(), self.token.clone())
     }
 
-    /// The task of the address: the one that was pinned on its first use, or what it is now. The
-    /// provider is not asked for a task that is pinned, so that it does not learn how long the
-    /// texts take.
+    /// The task of the address: the one pinned on first use, or the current one. For a pinned task
+    /// the provider is not contacted, so it does not learn how long the texts take.
     pub fn pinned(&self, home: &Home, client: &mut Client) -> Result<Pinned> {
         let url = self.endpoint.url();
         let pin = home.book.pin(&url)?;
@@ -128,7 +127,8 @@ impl Provider {
             return Err(Error::mistake(changed(&url, &found)));
         }
         if self.fingerprint.is_some() {
-            // The user named a certificate other than the pinned one, and the server has it.
+            // The user specified a certificate other than the pinned one, and the server presents
+            // it.
             home.book.set_pin(&url, &Pin { task: found, fingerprint: self.fingerprint })?;
         }
         Ok(said.owner)
@@ -143,7 +143,7 @@ fn changed(url: &str, found: &Hash) -> String {
     )
 }
 
-/// Fetches the files of pre(·) that are not there, and verifies each; its folder.
+/// Downloads and verifies the missing files of pre(·), and returns their folder.
 pub fn fetch_pre(home: &Home, pinned: &mut Pinned, client: &mut Client) -> Result<PathBuf> {
     let folder = home.task(&pinned.hash).join("pre");
     make_private(&folder)?;
@@ -171,7 +171,7 @@ pub fn fetch_pre(home: &Home, pinned: &mut Pinned, client: &mut Client) -> Resul
     Ok(folder)
 }
 
-/// Fetches a file in parts, and continues where an interrupted call stopped.
+/// Downloads a file in parts, and resumes where an interrupted call stopped.
 fn download(client: &mut Client, file: &PublicFile, path: &Path) -> Result<()> {
     let mut out =
         OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(path))?;

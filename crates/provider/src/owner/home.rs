@@ -13,12 +13,12 @@ pub struct Home {
     folder: PathBuf,
     pub secret: [u8; 32],
     pub book: Book,
-    /// Locked as long as it is open.
+    /// Locked while the folder is open.
     _lock: File,
 }
 
-/// The owner's folder unless another is named: one for each user of the machine, so that the
-/// ledgers of all tasks are found together.
+/// The default owner's folder: one for each user of the machine, so the ledgers of all tasks are in
+/// one place.
 pub fn default_home() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let data = of("XDG_DATA_HOME").map(PathBuf::from);
@@ -82,8 +82,9 @@ pub fn make_private(folder: &Path) -> Result<()> {
     builder.create(folder).map_err(Error::io(folder))
 }
 
-/// Refuses a folder that lacks a file with which releases were made. Without the book the same coin
-/// would be thrown for a label that has changed since, and both answers together show both labels.
+/// Refuses a folder that lacks a file used for earlier releases. Without the database, a label that
+/// has changed since would be randomized with the same coin, and both responses together would
+/// reveal both labels.
 fn refuse_if_begun(missing: &Path, tasks: &Path) -> Result<()> {
     if tasks.read_dir().map_err(Error::io(tasks))?.next().is_none() {
         return Ok(());
@@ -95,8 +96,8 @@ fn refuse_if_begun(missing: &Path, tasks: &Path) -> Result<()> {
     )))
 }
 
-/// The secret, made on the first use. It is not made again where releases were made with one: the
-/// same texts would get fresh noise.
+/// The secret, created on first use. It is not recreated if releases have been made with an earlier
+/// one: the same texts would get fresh noise.
 fn secret(folder: &Path, tasks: &Path) -> Result<[u8; 32]> {
     let path = folder.join("secret.key");
     match undertone_run::read_bytes(&path, 32) {
@@ -106,7 +107,7 @@ fn secret(folder: &Path, tasks: &Path) -> Result<[u8; 32]> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             refuse_if_begun(&path, tasks)?;
             let secret = random::<32>()?;
-            // Atomic: a process that is killed here has made no release.
+            // Atomic: a process killed here has made no release.
             let beside = folder.join("secret.new");
             let _ = std::fs::remove_file(&beside);
             write_secret(&beside, &secret)?;

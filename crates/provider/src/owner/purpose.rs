@@ -1,20 +1,20 @@
-//! What a release is for.
+//! The purpose of a release.
 
 use crate::frame::Kind;
 use crate::task::Task;
 use undertone_accounting::Event;
 
-/// What a release is for. Each purpose has its own ids, noise and ledger.
+/// The purpose of a release. Each purpose has its own ids, noise and ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To learn from.
+    /// For training.
     Contribution,
-    /// To be predicted.
+    /// For prediction.
     Query,
 }
 
 impl Purpose {
-    /// Its name, in hashes and names of files.
+    /// The name used in hashes and file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Contribution => "contribution",
@@ -22,7 +22,7 @@ impl Purpose {
         }
     }
 
-    /// The frames that carry it.
+    /// The kind of frame that carries it.
     pub fn kind(self) -> Kind {
         match self {
             Self::Contribution => Kind::Contribution,

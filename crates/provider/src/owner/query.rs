@@ -25,9 +25,9 @@ pub struct Query {
     pub provider: Provider,
     /// The owner's folder.
     pub home: PathBuf,
-    /// Texts, each of one column.
+    /// Texts, each with a single column.
     pub texts: Vec<String>,
-    /// A file of texts, and its columns.
+    /// A file of texts, with its format and columns.
     pub data: Option<(PathBuf, Option<Format>, Vec<String>)>,
     pub bound: Bound,
 }
@@ -46,9 +46,10 @@ pub struct Answered {
     pub answers: Vec<Answer>,
     /// Names of the labels.
     pub labels: Vec<String>,
-    /// Rows that were released for the first time.
+    /// Number of rows released for the first time.
     pub new: u64,
-    /// Of the new ones, those that the task's tokenizer could not read: a fixed token was sent.
+    /// Number of new rows that the task's tokenizer could not read, for which a fixed token was
+    /// sent.
     pub untokenized: u64,
     /// The guarantee of everything in the owner's folder.
     pub guarantee: Option<Guarantee>,
@@ -70,7 +71,7 @@ pub fn query(asked: &Query, device: &Device) -> Result<Answered> {
     let purpose = Purpose::Query;
     Budget::new(&home, &pinned.task, &pinned.hash, purpose).check(&asked.bound)?;
     let folder = fetch_pre(&home, &mut pinned, &mut client)?;
-    // Reopened after the releases are made, so that their duration stays hidden.
+    // Reconnect after the releases are made, so that their duration stays hidden.
     client.close();
     let pre = Pre::load(&folder, &pinned.task, device)?;
     let sources = sources(&home, &pinned, purpose, &rows, &vec![None; rows.len()])?;
@@ -105,8 +106,7 @@ pub fn query(asked: &Query, device: &Device) -> Result<Answered> {
     })
 }
 
-/// The provider's answers to some ids: one for each of them and no others, with labels of the task
-/// and probabilities.
+/// The provider's answers: exactly one for each id, with labels of the task and probabilities.
 fn answers(body: &[u8], task: &Task, ids: &[RecordId]) -> Result<HashMap<RecordId, Answer>> {
     #[derive(Deserialize)]
     struct Said {
@@ -162,7 +162,7 @@ mod tests {
     use crate::task::tests::task;
     use serde_json::{Value, json};
 
-    /// What a provider answers is checked against the task: nothing else of it is shown.
+    /// The provider's answers are validated against the task; nothing else in them is shown.
     #[test]
     fn answers_that_do_not_fit_the_task_are_refused() {
         let (task, ids) = (task(), [[1; 16], [2; 16]]);

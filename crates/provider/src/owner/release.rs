@@ -1,9 +1,9 @@
-//! From rows to releases that are paid for and stored.
+//! Turns rows into releases that are recorded and stored.
 //!
-//! Nothing that a text can be makes this fail. What is wrong with the task is found before a text
-//! is read ([`Pre::load`]); a text that the provider's tokenizer cannot read, or for which pre(·)
-//! computes no finite number, still gives one release, of a fixed token or of a row of zeros. A
-//! provider that could make `contribute` fail for some texts would see which owners have one.
+//! No text can make this fail. Problems with the task are detected before any text is read
+//! ([`Pre::load`]). A text that the provider's tokenizer cannot read, or for which pre(·) computes
+//! a non-finite value, still gives one release: of a fixed token, or of a row of zeros. Otherwise,
+//! a provider could make `contribute` fail for certain texts and see which owners have one.
 
 use super::budget::{Bound, Budget};
 use super::fetch::Pinned;
@@ -46,7 +46,7 @@ impl Pre {
         Ok(Self { half, tokenizer })
     }
 
-    /// The tokens of a row; none if it cannot be tokenized.
+    /// The tokens of a row, or `None` if it cannot be tokenized.
     fn tokens(&self, row: &Row) -> Option<Example> {
         let tokens = match row.texts.as_slice() {
             [first, second] => self.tokenizer.pair(first, second),
@@ -58,7 +58,7 @@ impl Pre {
         self.half.reads(&example).then_some(example)
     }
 
-    /// The rows of a text before noise.
+    /// The bounded rows of a text, before noise.
     #[cfg(test)]
     pub fn bounded(&self, row: &Row) -> Result<Vec<f32>> {
         let example = self.tokens(row).unwrap_or_else(OwnerHalf::placeholder);
@@ -66,7 +66,7 @@ impl Pre {
     }
 }
 
-/// The classes of the rows' labels; refuses a label that the task does not have.
+/// The classes of the rows' labels; rejects a label that is not in the task.
 pub fn classes(task: &Task, file: &Path, rows: &[Row]) -> Result<Vec<Option<u32>>> {
     let labels = Labels::given(task.labels.clone())?;
     let class = |row: &Row| {
@@ -89,8 +89,8 @@ pub fn sources<'a>(
     Ok(key.sources(rows, classes, &known))
 }
 
-/// Records the releases of new rows in the ledger, makes them, and stores them. Returns the number
-/// of rows that could not be tokenized, which is for the owner alone.
+/// Records the releases of new rows in the ledger, makes them and stores them. Returns the number
+/// of rows that could not be tokenized, which only the owner may see.
 pub fn release(
     home: &mut Home,
     pinned: &Pinned,
@@ -103,7 +103,7 @@ pub fn release(
     if new.is_empty() {
         return Ok(0);
     }
-    // Frames must not reveal the order of the file.
+    // Frames must not reveal the order of the rows in the file.
     new.sort_by_key(|source| source.id);
     let Pinned { task, hash, .. } = pinned;
     Budget::new(home, task, hash, purpose).pay(bound)?;
@@ -117,7 +117,7 @@ pub fn release(
     Ok(untokenized)
 }
 
-/// The releases of some rows, of every epoch, and how many of the rows could not be tokenized.
+/// The releases of some rows in every epoch, and the number of rows that could not be tokenized.
 fn make(key: Key, task: &Task, pre: &Pre, sources: &[&Source]) -> Result<(Vec<Vec<Release>>, u64)> {
     let tokens: Vec<Option<Example>> =
         sources.iter().map(|source| pre.tokens(source.row)).collect();
@@ -140,7 +140,7 @@ fn make(key: Key, task: &Task, pre: &Pre, sources: &[&Source]) -> Result<(Vec<Ve
     Ok((made, untokenized))
 }
 
-/// The label that is sent: after randomized response, unless labels are public.
+/// The label to send: after randomized response, unless labels are public.
 fn label(purpose: Purpose, task: &Task, source: &Source, secret: &Secret) -> Result<u32> {
     let classes = task.labels.len() as u32;
     match (purpose, source.class, task.label_epsilon) {

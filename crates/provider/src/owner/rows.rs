@@ -1,8 +1,8 @@
-//! The rows of an owner's file, and under which id each of them is released.
+//! The rows of an owner's file, and the id under which each of them is released.
 //!
 //! A row is the unit of the owner's ledgers, so each row has exactly one release under a task and a
-//! purpose, whatever its text is. Ids and noise are functions of the raw bytes of a row's text, and
-//! of its number among the rows with the same text: the tokenizer is the provider's, and may map
+//! purpose, whatever its text. Ids and noise are functions of the raw bytes of a row's text and of
+//! its number among the rows with the same text: the tokenizer comes from the provider, and may map
 //! any two texts to the same tokens.
 
 use super::purpose::Purpose;
@@ -23,12 +23,13 @@ pub struct Row {
 }
 
 impl Row {
-    /// A text without a file.
+    /// A row with a single text that is not from a file.
     pub fn of_text(text: &str) -> Self {
         Self { texts: vec![text.to_owned()], label: None, line: 0 }
     }
 
-    /// Reads a file without contacting the provider, so that an unreadable file stays unnoticed.
+    /// Reads a file without contacting the provider, so the provider cannot observe an unreadable
+    /// file.
     pub fn read(
         file: &Path,
         format: Option<Format>,
@@ -50,23 +51,23 @@ impl Row {
     }
 }
 
-/// A keyed hash by which the owner's folder knows a text or a label again.
+/// A keyed hash by which the owner's folder recognizes a text or a label.
 pub type Tag = [u8; 16];
 
-/// What the releases of one text were made of: number among equal texts, and label.
+/// The released rows of each text: number among equal texts, and label.
 pub type Known = HashMap<Tag, Vec<(u64, Tag)>>;
 
-/// A row with its place among the releases of a task and a purpose.
+/// A row with its position among the releases of a task and a purpose.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
     pub row: &'a Row,
-    /// The label as the task numbers it.
+    /// The label's number in the task.
     pub class: Option<u32>,
     pub text: Tag,
     pub label: Tag,
     /// Number among the rows with the same text.
     pub occurrence: u64,
-    /// Whether it was released before.
+    /// Whether it has been released before.
     pub is_known: bool,
     pub id: RecordId,
 }
@@ -80,7 +81,7 @@ pub struct Key<'a> {
 }
 
 impl Key<'_> {
-    /// A keyed hash of a row's texts and of something else.
+    /// A keyed hash of a row's texts and other data.
     fn hash(&self, about: &[u8], more: &[u8], texts: &[String]) -> Hash {
         let mut parts = vec![about, self.task.as_slice(), self.purpose.name().as_bytes(), more];
         parts.extend(texts.iter().map(String::as_bytes));
@@ -92,16 +93,17 @@ impl Key<'_> {
         std::array::from_fn(|i| hash[i])
     }
 
-    /// The secret that a row's noise and the coin of its label are drawn from.
+    /// The secret from which a row's noise and the coin of its label are drawn.
     pub fn noise(&self, source: &Source) -> Hash {
         self.hash(b"noise of a row", &source.occurrence.to_le_bytes(), &source.row.texts)
     }
 
-    /// Gives each row its number among the rows with the same text, and so its id.
+    /// Gives each row its number among the rows with the same text, and thereby its id.
     ///
-    /// Rows that were released keep their number: first those with the label that they had, then
-    /// others of the same text, whose label has changed since and is not sent again. Otherwise a
-    /// file in another order could send one row's label under two coins. The rest are new.
+    /// Rows that have been released keep their number: rows with the same label as before come
+    /// first, then other rows of the same text, whose label has changed since and is not sent
+    /// again. Otherwise a reordered file could send one row's label under two coins. All other rows
+    /// are new.
     pub fn sources<'a>(
         &self,
         rows: &'a [Row],
@@ -129,7 +131,7 @@ impl Key<'_> {
     }
 }
 
-/// Numbers the rows of one text, given what was released of it.
+/// Numbers the rows of one text, given its earlier releases.
 fn number(sources: &mut [Source], same: &[usize], known: &[(u64, Tag)]) {
     let mut by_label: HashMap<Tag, BTreeSet<u64>> = HashMap::new();
     known.iter().for_each(|(number, label)| {
@@ -169,7 +171,7 @@ mod tests {
         texts.iter().map(|text| Row::of_text(text)).collect()
     }
 
-    /// Numbers each text and label of a file, and adds what is new to what is known.
+    /// Numbers each text and label of a file, and adds new ones to the known ones.
     fn numbered(file: &[(&str, u32)], known: &mut Known) -> Vec<(u64, bool)> {
         let rows = rows(&file.iter().map(|(text, _)| *text).collect::<Vec<_>>());
         let classes: Vec<Option<u32>> = file.iter().map(|(_, class)| Some(*class)).collect();
@@ -190,7 +192,7 @@ mod tests {
             assert_eq!(numbers, [0, 0, 1, 0, 1, 2]);
             ids.extend(sources.iter().map(|source| source.id));
         }
-        // A pair is not the text of both.
+        // A pair differs from the concatenation of its texts.
         let pair = vec![Row { texts: vec!["a".into(), "b".into()], label: None, line: 2 }];
         ids.push(key(Purpose::Query).sources(&pair, &[None], &Known::new())[0].id);
         let count = ids.len();
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!(ids.len(), count);
     }
 
-    /// Noise and coin belong to the row, and not to its label.
+    /// Noise and coin belong to the row, not to its label.
     #[test]
     fn a_label_changes_neither_id_nor_noise() {
         let all = rows(&["a"]);
@@ -211,15 +213,15 @@ mod tests {
         assert_eq!(of(0), of(1));
     }
 
-    /// Whatever the order of the file: a row that was released is not released again, and no
-    /// label is sent under two coins.
+    /// For any order of the file: a released row is not released again, and no label is sent under
+    /// two coins.
     #[test]
     fn rows_are_known_again_by_text_and_label() {
         let mut known = Known::new();
         assert_eq!(numbered(&[("a", 1)], &mut known), [(0, false)]);
         assert_eq!(numbered(&[("a", 0), ("a", 1)], &mut known), [(1, false), (0, true)]);
         assert_eq!(numbered(&[("a", 1), ("a", 0)], &mut known), [(0, true), (1, true)]);
-        // A label that has changed is not sent.
+        // A changed label is not sent.
         assert_eq!(numbered(&[("a", 2), ("a", 1)], &mut known), [(1, true), (0, true)]);
         assert_eq!(numbered(&[("b", 2), ("a", 2)], &mut known), [(0, false), (0, true)]);
         assert_eq!(
@@ -228,7 +230,7 @@ mod tests {
         );
     }
 
-    /// A process that was killed has stored some of a text's releases, not the first ones.
+    /// A killed process may have stored some of a text's releases, but not the first ones.
     #[test]
     fn gaps_are_filled() {
         let mut known = Known::new();

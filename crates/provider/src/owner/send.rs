@@ -1,4 +1,4 @@
-//! Sends frames, and retries if an answer was lost.
+//! Sends frames, and retries if a response was lost.
 
 use super::client::{Client, Response};
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Delays before a frame is resent.
 const WAITS: [u64; 6] = [100, 300, 1_000, 2_000, 4_000, 8_000];
 
-/// Sends a frame until it is answered. A resent frame has the same bytes.
+/// Sends a frame until it gets a response. A resent frame has the same bytes.
 pub fn send(client: &mut Client, path: &str, frame: &[u8]) -> Result<Response> {
     for wait in WAITS {
         match client.post(path, frame.to_vec()) {

@@ -1,5 +1,5 @@
-//! Whether the server is the one that the owner means: by a certificate that is pinned, or by
-//! authorities that are trusted.
+//! Verifies that the server is the one the owner means, by a pinned certificate or by trusted
+//! authorities.
 
 use super::client::Identity;
 use crate::error::{Error, Result};
@@ -13,8 +13,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use std::path::Path;
 use std::sync::Arc;
 
-/// How the client speaks TLS. With a fingerprint, the server must have that very certificate, and
-/// its names and dates do not matter; without, authorities must vouch for it.
+/// TLS configuration of the client. With a fingerprint, the server must present exactly that
+/// certificate, and its names and dates do not matter; otherwise, trusted authorities must have
+/// issued its certificate.
 pub fn client_config(
     fingerprint: Option<Hash>,
     authorities: Option<&Path>,
@@ -62,7 +63,7 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// Accepts one certificate.
+/// Accepts only one certificate.
 #[derive(Debug)]
 struct Pinned {
     fingerprint: Hash,

@@ -45,7 +45,7 @@ impl App {
         })
     }
 
-    /// Reads from the store, on a thread that may wait.
+    /// Reads from the store on a thread that may block.
     pub async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(&mut dyn Store) -> Result<T> + Send + 'static,
@@ -66,7 +66,7 @@ impl App {
         }
     }
 
-    /// A failure of the store. The reason goes to the provider's log, not to owners.
+    /// A failure of the store. The reason is logged for the provider and not sent to owners.
     pub fn away(&self, why: &str) -> Problem {
         self.measured.store_failed();
         let why = undertone_run::printable_line(why);
@@ -74,7 +74,8 @@ impl App {
         Problem::busy("the provider's store does not answer; nothing was stored, send it again")
     }
 
-    /// The owner of a request's token, and the token's hash; within its rate.
+    /// The owner of a request's token and the token's hash, if the request is within the owner's
+    /// rate limit.
     pub async fn owner(
         self: &Arc<Self>,
         headers: &HeaderMap,

@@ -1,4 +1,4 @@
-//! Accepts connections, each with limits on its time, and drains them at the end.
+//! Accepts connections with time limits, and drains them on shutdown.
 
 use super::Limits;
 use axum::Router;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-/// Serves until `stopping` is true; requests in progress are then finished.
+/// Serves until `stopping` is true, and then finishes requests in progress.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
@@ -32,12 +32,12 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
             _ = stopping.changed() => break,
         };
-        // Out of file descriptors, for instance: others will close.
+        // For example, no file descriptors are left; other connections will close.
         let Ok((socket, _)) = accepted else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        // A connection above the limit is closed at once instead of waiting silently.
+        // A connection above the limit is closed immediately instead of waiting silently.
         let Ok(place) = places.clone().try_acquire_owned() else {
             tracing::warn!(most = limits.connections, "a connection above the limit is closed");
             continue;
@@ -67,8 +67,9 @@ pub async fn serve(
     let _ = timeout(limits.drain, drained).await;
 }
 
-/// Closes a connection after an alert that says why. What the client has sent meanwhile is read:
-/// to close with unread bytes would reset the connection, and the alert might be lost.
+/// Closes a connection after an alert that states the reason. Data that the client has sent in the
+/// meantime is read: closing with unread bytes would reset the connection, and the alert might be
+/// lost.
 async fn close(mut socket: TcpStream) {
     let _ = socket.shutdown().await;
     let mut unread = socket.take(64 << 10);
@@ -86,7 +87,7 @@ async fn connection(
     let service = TowerToHyperService::new(router);
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        // Also of the time in which a connection that is kept open is idle.
+        // This also limits the idle time of a connection that is kept open.
         .header_read_timeout(limits.header)
         .max_buf_size(64 << 10)
         .serve_connection(TokioIo::new(socket), service);

@@ -1,4 +1,4 @@
-//! Frames of releases: read, checked, stored and acknowledged.
+//! Frames of releases: reads, checks, stores and acknowledges them.
 
 use super::app::App;
 use super::problem::Problem;
@@ -14,7 +14,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The frame of a request. Its length is known from the task, so that a body of another length is
+/// The frame of a request. The task determines its length, so a body of a different length is
 /// refused before it is read.
 pub async fn read_frame(
     app: &App,
@@ -101,7 +101,7 @@ pub async fn contribute(
     Ok(json_response(&json!({ "receipt": receipt, "new": new })))
 }
 
-/// An answer in JSON.
+/// A response in JSON.
 pub fn json_response(value: &serde_json::Value) -> Response<Body> {
     let mut response = Response::new(Body::from(value.to_string()));
     let json = axum::http::HeaderValue::from_static("application/json");

@@ -19,7 +19,7 @@ pub async fn pre_file(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Problem> {
-    // Only names that the task lists.
+    // Only files that the task lists.
     let Some(file) = app.folder.task.files.iter().find(|file| file.name == name) else {
         return Err(Problem::new(StatusCode::NOT_FOUND, "missing", "pre(·) has no such file"));
     };
@@ -43,21 +43,22 @@ pub async fn pre_file(
         out.insert(header::ETAG, tag);
     }
     if status == StatusCode::PARTIAL_CONTENT {
-        let told = format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), file.bytes);
-        if let Ok(told) = HeaderValue::from_str(&told) {
-            out.insert(header::CONTENT_RANGE, told);
+        let range_header =
+            format!("bytes {}-{}/{}", range.start, range.end.saturating_sub(1), file.bytes);
+        if let Ok(range_header) = HeaderValue::from_str(&range_header) {
+            out.insert(header::CONTENT_RANGE, range_header);
         }
     }
     Ok(response)
 }
 
-/// What a Range header asks for.
+/// The range requested by a Range header.
 #[derive(Debug, PartialEq)]
 enum Asked {
-    /// Not understood: the whole file is sent.
+    /// Not understood, so the whole file is sent.
     Nothing,
     Part(Range<u64>),
-    /// A part that the file does not have.
+    /// A range outside the file.
     Outside,
 }
 

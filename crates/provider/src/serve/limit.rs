@@ -17,7 +17,7 @@ pub struct RateLimit<K> {
 }
 
 impl<K: Hash + Eq> RateLimit<K> {
-    /// At most `per_second` requests in the long run, and `burst` at once.
+    /// At most `per_second` requests per second on average, and `burst` at once.
     pub fn new(per_second: f64, burst: f64) -> Self {
         Self { per_second, burst, buckets: Mutex::default() }
     }

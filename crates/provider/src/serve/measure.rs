@@ -1,14 +1,14 @@
-//! The server's metrics for Prometheus. None of them is about a single text.
+//! The server's metrics for Prometheus. None of them concerns a single text.
 
 use crate::store::Counts;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper ends of the histogram of times, in milliseconds.
+/// Upper bounds of the latency histogram's buckets, in milliseconds.
 const BUCKETS: [u64; 9] = [1, 2, 5, 10, 25, 50, 100, 250, 1000];
 
-/// Counters since the start.
+/// Counters since the server started.
 #[derive(Debug, Default)]
 pub struct Measured {
     new: AtomicU64,
@@ -16,7 +16,7 @@ pub struct Measured {
     predictions: AtomicU64,
     refused: AtomicU64,
     store_failures: AtomicU64,
-    /// Contributions by time: those that took no longer than each bucket, and all.
+    /// Contributions by latency: those within each bucket, and all.
     times: [AtomicU64; BUCKETS.len() + 1],
     microseconds: AtomicU64,
 }
@@ -44,22 +44,22 @@ impl Measured {
         add(&self.times[BUCKETS.len()], 1);
     }
 
-    /// Queries were answered.
+    /// Counts answered queries.
     pub fn predicted(&self, count: u64) {
         add(&self.predictions, count);
     }
 
-    /// A request was refused.
+    /// Counts a refused request.
     pub fn refused(&self) {
         add(&self.refused, 1);
     }
 
-    /// The store did not answer.
+    /// Counts a failure of the store.
     pub fn store_failed(&self) {
         add(&self.store_failures, 1);
     }
 
-    /// The text that Prometheus reads.
+    /// The metrics in Prometheus' text format.
     pub fn text(&self, counts: &Counts, labels: &[String]) -> String {
         let mut out = String::new();
         let mut counter = |name: &str, help: &str, value: u64| {

@@ -28,35 +28,35 @@ use tokio::net::TcpListener;
 /// The server's address and limits.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where owners connect.
+    /// Address for owners.
     pub listen: SocketAddr,
-    /// Where the provider's page and metrics are; nowhere if none.
+    /// Address of the provider's page and metrics; `None` disables them.
     pub admin: Option<SocketAddr>,
-    /// None for plain HTTP, on loopback only.
+    /// `None` for plain HTTP, which is only allowed on loopback.
     pub tls: Option<ServerTls>,
     pub store: Location,
     pub limits: Limits,
 }
 
-/// How much the server takes. What is above a limit is refused, and nothing waits without end.
+/// Limits of the server. Requests above a limit are refused, and nothing waits indefinitely.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Maximum number of concurrent connections.
     pub connections: usize,
-    /// Contributions that wait to be stored.
+    /// Maximum number of contributions waiting to be stored.
     pub waiting: usize,
-    /// Requests of an owner each second in the long run, and at once.
+    /// Requests per owner and second on average, and at once.
     pub per_second: f64,
     pub burst: f64,
-    /// Releases of an epoch, of all owners.
+    /// Maximum number of releases per epoch, over all owners.
     pub releases: u64,
-    /// Time for the header of a request, and for a TLS handshake.
+    /// Time limit for the header of a request and for a TLS handshake.
     pub header: Duration,
-    /// Time for the body of a request.
+    /// Time limit for the body of a request.
     pub body: Duration,
-    /// Time for the store to answer.
+    /// Time limit for the store.
     pub store: Duration,
-    /// Time of a connection.
+    /// Time limit for a connection.
     pub connection: Duration,
     /// Time limit for requests in progress when the server stops.
     pub drain: Duration,
@@ -79,12 +79,12 @@ impl Default for Limits {
     }
 }
 
-/// Where a server that has started can be reached.
+/// The addresses of a server that has started.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    /// Where owners connect: `https://…`.
+    /// URL for owners: `https://…`.
     pub url: String,
-    /// Where the provider's page is.
+    /// URL of the provider's page.
     pub admin: Option<String>,
     /// SHA-256 of the certificate.
     pub fingerprint: Option<String>,
@@ -135,7 +135,7 @@ pub fn serve(
             fingerprint: options.tls.as_ref().map(|tls| tls.fingerprint.clone()),
         });
         tracing::info!(address = %at(&listener)?, tls = options.tls.is_some(), "listening");
-        let (told, stopping) = tokio::sync::watch::channel(false);
+        let (stop_sender, stopping) = tokio::sync::watch::channel(false);
         let tls = options.tls.as_ref().map(|tls| tls.config.clone());
         let owners = routes::owners(app.clone());
         let serving = connections::serve(listener, tls, owners, limits, stopping.clone());
@@ -148,14 +148,14 @@ pub fn serve(
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         tracing::info!("stopping: requests in progress are finished");
-        let _ = told.send(true);
+        let _ = stop_sender.send(true);
         for task in tasks {
             let _ = task.await;
         }
         Ok::<(), Error>(())
     })?;
-    // Forecasts that still run are not waited for; contributions that wait are stored when the
-    // writer is dropped.
+    // Predictions in progress are not waited for; waiting contributions are stored when the writer
+    // is dropped.
     runtime.shutdown_timeout(Duration::from_secs(1));
     drop(app);
     Ok(())

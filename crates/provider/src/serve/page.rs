@@ -10,12 +10,12 @@ use axum::http::{HeaderValue, Response, header};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Nothing is loaded but the style sheet, from here. Bars have their lengths as attributes of SVG:
-/// styles inside of elements are refused.
+/// Only the style sheet is loaded, from this server. Bars have their lengths as SVG attributes,
+/// because inline styles are blocked.
 const POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// The most owners on the page.
+/// Maximum number of owners shown.
 const SHOWN: usize = 200;
 
 /// `GET /style.css`
@@ -26,7 +26,7 @@ pub async fn style() -> Response<Body> {
     response
 }
 
-/// `GET /favicon.ico`: there is none, which is not a mistake of the browser's.
+/// `GET /favicon.ico`: there is no icon, which is not a client error.
 pub async fn no_icon() -> axum::http::StatusCode {
     axum::http::StatusCode::NO_CONTENT
 }
@@ -67,7 +67,7 @@ pub async fn page(State(app): State<Arc<App>>) -> Response<Body> {
     response
 }
 
-/// Numbers at a glance; without counts if the store does not answer.
+/// Key figures; without counts if the store does not answer.
 fn facts(counts: Option<&Counts>, model: Option<&Current>, now: u64) -> String {
     let known = |number: Option<u64>| number.map_or("–".to_owned(), grouped);
     let owners = known(counts.map(|counts| counts.owners));
@@ -98,7 +98,7 @@ fn facts(counts: Option<&Counts>, model: Option<&Current>, now: u64) -> String {
     out + "</dl>"
 }
 
-/// Bars of the texts by the label that was sent, which randomized response has changed.
+/// Bars of the texts by the label that was sent, after randomized response.
 fn labels(counts: &Counts, names: &[String]) -> String {
     let of = |label: usize| {
         let found =
@@ -121,7 +121,7 @@ fn labels(counts: &Counts, names: &[String]) -> String {
     out + "</table><p class=\"note\">As they were sent, after randomized response.</p></section>"
 }
 
-/// Columns of the texts of the last 24 hours.
+/// Bars of the texts in the last 24 hours.
 fn hours(counts: &Counts, now: u64) -> String {
     let of = |hour: u64| {
         counts.by_hour.iter().find(|(at, _)| *at == hour).map_or(0, |(_, count)| *count)
@@ -186,7 +186,7 @@ fn table_of(owners: &[Owner]) -> String {
     out + "</section>"
 }
 
-/// A number with its thousands apart.
+/// A number with thousands separators.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Predictions on perturbed queries, by the model that was trained last.
+//! Predictions on perturbed queries by the latest model.
 
 use super::app::App;
 use super::contribute::{json_response, read_frame};
@@ -17,28 +17,28 @@ use std::time::SystemTime;
 use undertone::method::local::split::ProviderHalf;
 use undertone::tensor::Device;
 
-/// The model that predicts: `current.json` in the folder of the task.
+/// The current model: `current.json` in the folder of the task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Current {
     /// Folder of the model.
     pub model: PathBuf,
-    /// How many releases it has learned from.
+    /// Number of releases it was trained on.
     pub releases: u64,
-    /// Of how many owners.
+    /// Number of owners of these releases.
     pub owners: u64,
-    /// Accuracy on a public file, where there was one.
+    /// Accuracy on a public file, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f64>,
     /// Seconds since 1970.
     pub at: u64,
 }
 
-/// Makes a model the one that predicts.
+/// Makes a model the current one.
 pub fn write_current(folder: &TaskFolder, current: &Current) -> Result<()> {
     Ok(undertone_run::write_json(&folder.current(), current)?)
 }
 
-/// The model that predicts, loaded when it is first asked and when another takes its place.
+/// The current model, loaded on first use and whenever it is replaced.
 pub struct Predictor {
     path: PathBuf,
     loaded: Mutex<Option<Loaded>>,
@@ -54,12 +54,12 @@ impl Predictor {
         Self { path: folder.current(), loaded: Mutex::new(None) }
     }
 
-    /// The model that predicts, if one was trained.
+    /// The current model, if one has been trained.
     pub fn current(&self) -> Option<Current> {
         read_current(&self.path).ok()
     }
 
-    /// Logits of releases; none if no model was trained yet.
+    /// Logits of releases; `None` if no model has been trained.
     fn logits(&self, task: &Task, numbers: Vec<f32>) -> Result<Option<Vec<Vec<f32>>>> {
         let Ok(at) = std::fs::metadata(&self.path).and_then(|found| found.modified()) else {
             return Ok(None);

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
-/// Why a request is refused: one sentence, and a word that programs compare.
+/// The reason why a request is refused: one sentence, and a word for programs to compare.
 #[derive(Clone, Debug)]
 pub struct Problem {
     pub status: StatusCode,
@@ -30,7 +30,7 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
     }
 
-    /// The answer.
+    /// The HTTP response.
     pub fn response(&self) -> Response<Body> {
         let text = json!({
             "type": format!("urn:undertone:problem:{}", self.kind),

@@ -1,4 +1,4 @@
-//! Which request goes where.
+//! The routes of the server.
 
 use super::app::App;
 use super::contribute::{contribute, json_response};
@@ -18,10 +18,10 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The description of the interface, in OpenAPI's format.
+/// The description of the API in OpenAPI format.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// What owners reach.
+/// The routes for owners.
 pub fn owners(app: Arc<App>) -> Router {
     let router = Router::new()
         .route("/v1/task", get(task))
@@ -34,7 +34,7 @@ pub fn owners(app: Arc<App>) -> Router {
     finished(router, app)
 }
 
-/// What the provider alone reaches.
+/// The routes for the provider only.
 pub fn admin(app: Arc<App>) -> Router {
     let router = Router::new()
         .route("/", get(page::page))
@@ -53,8 +53,8 @@ fn finished(router: Router<Arc<App>>, app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Headers of every answer, a count of those that are refusals, and a line in the log. The line
-/// has the route and not the path, which a client may have written anything into.
+/// Adds headers to every response, counts refusals, and writes a log line. The line has the route
+/// instead of the path, in which a client may have written anything.
 async fn around(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
     let begun = Instant::now();
     let method = request.method().clone();
@@ -86,7 +86,7 @@ async fn not_allowed_here() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this path needs another method")
 }
 
-/// `GET /v1/task`: the bytes that the task's hash is of.
+/// `GET /v1/task`: the bytes that are hashed as the task.
 async fn task(State(app): State<Arc<App>>) -> Response<Body> {
     let mut response = Response::new(Body::from(app.folder.bytes.clone()));
     let json = HeaderValue::from_static("application/json");
@@ -94,7 +94,7 @@ async fn task(State(app): State<Arc<App>>) -> Response<Body> {
     response
 }
 
-/// `POST /v1/enrol`: whether a token is good, and what its owner may send.
+/// `POST /v1/enrol`: whether a token is valid, and what its owner may send.
 async fn enrol(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response<Body>, Problem> {
     let (owner, _) = app.owner(&headers).await?;
     Ok(json_response(&json!({
@@ -105,7 +105,7 @@ async fn enrol(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Respon
     })))
 }
 
-/// `GET /v1/status`: what is stored of the token's owner.
+/// `GET /v1/status`: what is stored for the token's owner.
 async fn status(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
@@ -126,7 +126,7 @@ async fn openapi() -> Response<Body> {
     response
 }
 
-/// `GET /healthz`: whether the store answers.
+/// `GET /healthz`: whether the store responds.
 async fn health(State(app): State<Arc<App>>) -> Result<Response<Body>, Problem> {
     app.read(|store| store.owner_of(&[0; 32])).await?;
     Ok(json_response(&json!({ "status": "ok" })))

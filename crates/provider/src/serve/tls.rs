@@ -1,4 +1,4 @@
-//! The server's certificate: given, or a self-signed pair that is made on the first start.
+//! The server's certificate: given, or a self-signed one created on first start.
 
 use crate::error::{Error, Result};
 use crate::hex::{hash, hex};
@@ -10,16 +10,16 @@ use rustls::server::WebPkiClientVerifier;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which certificate the server shows.
+/// The certificate that the server presents.
 #[derive(Clone, Debug)]
 pub enum Certificate {
     /// Files in the PEM format.
     Files { certificate: PathBuf, key: PathBuf },
-    /// A self-signed pair in this folder.
+    /// A self-signed certificate and key in this folder.
     SelfSigned(PathBuf),
 }
 
-/// How the server speaks TLS.
+/// The TLS configuration of the server.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub config: Arc<ServerConfig>,
@@ -28,8 +28,8 @@ pub struct ServerTls {
 }
 
 impl Certificate {
-    /// Reads the certificate, or makes it. `names` are those under which the server is reached;
-    /// with `clients`, only clients that these authorities have certified are let in.
+    /// Reads or creates the certificate. `names` are the server's host names. With `clients`, only
+    /// clients certified by these authorities are admitted.
     pub fn server(&self, names: &[String], clients: Option<&Path>) -> Result<ServerTls> {
         let (certificate, key) = match self {
             Self::Files { certificate, key } => (certificate.clone(), key.clone()),
@@ -75,7 +75,7 @@ impl Certificate {
     }
 }
 
-/// The certificates of a PEM file.
+/// The certificates in a PEM file.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let read = |e: rustls::pki_types::pem::Error| {
         Error::mistake(format!("{} is not a certificate: {e}", path.display()))
@@ -84,7 +84,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     found.collect::<std::result::Result<_, _>>().map_err(read)
 }
 
-/// The paths of a self-signed pair, which is made if it is missing.
+/// The paths of a self-signed certificate and its key, created if missing.
 fn self_signed(folder: &Path, names: &[String]) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
     if certificate.is_file() && key.is_file() {
@@ -93,7 +93,7 @@ fn self_signed(folder: &Path, names: &[String]) -> Result<(PathBuf, PathBuf)> {
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let failed = |e: rcgen::Error| Error::failed(format!("no certificate could be made: {e}"));
     let made = rcgen::generate_simple_self_signed(names.to_vec()).map_err(failed)?;
-    // A key without its certificate, from a start that was interrupted, is of no use.
+    // A key without its certificate, left by an interrupted start, is useless.
     let _ = std::fs::remove_file(&key);
     write_secret(&key, made.signing_key.serialize_pem().as_bytes())?;
     let text = made.cert.pem();

@@ -1,6 +1,6 @@
-//! What the provider keeps: owners, their tokens' hashes, and releases.
+//! The provider's store: owners, hashes of their tokens, and releases.
 //!
-//! A contribution that was acknowledged is on disk, and counts once however often it is sent.
+//! An acknowledged contribution is on disk, and counts once however often it is sent.
 
 mod postgres;
 mod sqlite;
@@ -17,7 +17,7 @@ use crate::frame::Release;
 use crate::hex::{Hash, hash, hex, random};
 use std::path::PathBuf;
 
-/// An owner as the provider knows it.
+/// An owner's record at the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub id: i64,
@@ -25,78 +25,78 @@ pub struct Owner {
     /// Seconds since 1970.
     pub since: u64,
     pub revoked: bool,
-    /// The most releases of an epoch.
+    /// Maximum number of releases per epoch.
     pub limit: u64,
-    /// Stored releases, of all epochs.
+    /// Number of stored releases over all epochs.
     pub releases: u64,
 }
 
 /// Releases of one frame, to be stored.
 #[derive(Clone, Debug)]
 pub struct Contribution {
-    /// SHA-256 of the token that it came with.
+    /// SHA-256 of the token sent with it.
     pub token: Hash,
     pub epoch: u32,
     pub releases: Vec<Release>,
 }
 
-/// What became of a contribution.
+/// The outcome of a contribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// All releases are on disk; this many are new.
+    /// All releases are on disk; `new` of them are new.
     Yes { owner: Owner, new: u64 },
     /// The token is unknown or was revoked.
     NotAllowed,
-    /// The owner, or the whole store, would have more releases than its limit.
+    /// The owner or the whole store would exceed its maximum number of releases.
     Full,
-    /// A release is another one than was stored under its id: nothing was stored.
+    /// A release differs from the one stored under its id: nothing was stored.
     Conflict,
 }
 
-/// Numbers of stored releases.
+/// Counts of stored releases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Owners whose tokens are not revoked.
     pub owners: u64,
-    /// By epoch and label: how many.
+    /// (epoch, label, count).
     pub releases: Vec<(u32, u32, u64)>,
-    /// Releases of the first epoch by hour, as hours since 1970.
+    /// (hour, count) for releases of the first epoch, as hours since 1970.
     pub by_hour: Vec<(u64, u64)>,
 }
 
 impl Counts {
-    /// Releases of an epoch.
+    /// Number of releases in an epoch.
     pub fn of_epoch(&self, epoch: u32) -> u64 {
         self.releases.iter().filter(|(of, ..)| *of == epoch).map(|(.., count)| count).sum()
     }
 }
 
-/// Where releases are kept. Every method is one transaction.
+/// A store of releases. Every method is one transaction.
 pub trait Store: Send {
-    /// Adds an owner; refuses a name that is in use.
+    /// Adds an owner; rejects a name that is in use.
     fn add_owner(&mut self, name: &str, token: &Hash, limit: u64) -> Result<()>;
 
-    /// All owners, in the order in which they were added.
+    /// All owners, in the order of their creation.
     fn owners(&mut self) -> Result<Vec<Owner>>;
 
-    /// Revokes the token of an owner; whether there is one of this name.
+    /// Revokes the token of an owner. Returns whether an owner of this name exists.
     fn revoke(&mut self, name: &str) -> Result<bool>;
 
-    /// Revokes the token of an owner and deletes the owner's releases; how many there were, or none
-    /// if there is no owner of this name.
+    /// Revokes the token of an owner and deletes the owner's releases. Returns their number, or
+    /// `None` if no owner of this name exists.
     fn forget(&mut self, name: &str) -> Result<Option<u64>>;
 
     /// The owner of a token, unless it is revoked.
     fn owner_of(&mut self, token: &Hash) -> Result<Option<Owner>>;
 
-    /// Stores contributions, all of them in one transaction that is on disk when this returns.
+    /// Stores contributions in one transaction, which is on disk when this returns.
     fn store(&mut self, contributions: &[Contribution], most: u64) -> Result<Vec<Stored>>;
 
-    /// Numbers of stored releases.
+    /// Counts of stored releases.
     fn counts(&mut self) -> Result<Counts>;
 
-    /// Releases of an epoch in chunks: calls `each` with numbers, one release after another, and
-    /// labels.
+    /// Reads the releases of an epoch in chunks: calls `each` with the concatenated values of the
+    /// releases and their labels.
     fn read(
         &mut self,
         epoch: u32,
@@ -105,7 +105,7 @@ pub trait Store: Send {
     ) -> Result<()>;
 }
 
-/// Where a store is.
+/// The location of a store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Location {
@@ -116,7 +116,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// Reads `sqlite:PATH` or `postgres://user@host/database`.
+    /// Parses `sqlite:PATH` or `postgres://user@host/database`.
     pub fn parse(text: &str) -> Result<Self> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(Self::Postgres(Box::new(Address::parse(text)?)));
@@ -130,7 +130,7 @@ impl Location {
         }
     }
 
-    /// Opens the store of a task, and makes it if need be. A store of another task is refused.
+    /// Opens the store of a task, creating it if necessary. Rejects a store of another task.
     pub fn open(&self, task: &Hash) -> Result<Box<dyn Store>> {
         match self {
             Self::Sqlite(path) => Ok(Box::new(Sqlite::open(path, task)?)),
@@ -145,7 +145,7 @@ fn name_in_use(name: &str) -> Error {
     ))
 }
 
-/// Makes a token of 256 bits for an owner. It is returned once; the store has its hash.
+/// Creates a token of 256 bits for an owner. It is returned once; the store keeps only its hash.
 pub fn new_token(store: &mut dyn Store, name: &str, limit: u64) -> Result<String> {
     let plain = |c: char| c.is_alphanumeric() || "._-@".contains(c);
     if name.is_empty() || name.chars().count() > 100 || !name.chars().all(plain) {
@@ -158,10 +158,10 @@ pub fn new_token(store: &mut dyn Store, name: &str, limit: u64) -> Result<String
     Ok(token)
 }
 
-/// What tokens begin with, so that one that leaks is found by those who look for leaks.
+/// Prefix of tokens, so that leak scanners recognize them.
 const TOKEN: &str = "undertone-";
 
-/// What is kept of a token. It has 256 random bits, so that a plain hash cannot be searched.
+/// The stored form of a token. A token has 256 random bits, so a plain hash cannot be searched.
 pub fn token_hash(token: &str) -> Hash {
     hash(token.as_bytes())
 }

@@ -1,5 +1,5 @@
-//! The store in one SQLite file, in WAL mode: readers do not wait for the writer, and a commit
-//! returns when it is on disk.
+//! The store in one SQLite file in WAL mode: readers do not wait for the writer, and a commit
+//! returns once it is on disk.
 
 use super::{Contribution, Counts, Owner, Store, Stored, now};
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS totals (
 ) WITHOUT ROWID;
 ";
 
-/// The layout of the tables.
+/// Version of the table layout.
 const FORMAT: &str = "1";
 
 /// A connection to a store.
@@ -54,7 +54,7 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens a file, and makes it if need be. A store of another task is refused.
+    /// Opens a file, creating it if necessary. Rejects a store of another task.
     pub fn open(path: &Path, task: &Hash) -> Result<Self> {
         let mut connection = Connection::open(path).map_err(|e| {
             Error::mistake(format!("{} cannot be opened as a store: {e}", path.display()))
@@ -95,7 +95,7 @@ impl Sqlite {
         Ok(Self { connection })
     }
 
-    /// Bounds the file, as a full disk does.
+    /// Limits the size of the file, as a full disk does.
     #[cfg(test)]
     pub fn most_pages(&self, pages: u32) {
         let set = |_: &rusqlite::Row| Ok(());
@@ -173,7 +173,7 @@ impl Store for Sqlite {
     }
 
     fn store(&mut self, contributions: &[Contribution], most: u64) -> Result<Vec<Stored>> {
-        // Immediate: what is read inside cannot have changed when it is written.
+        // Immediate: data read inside the transaction cannot change before it writes.
         let mut transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut done = Vec::with_capacity(contributions.len());
@@ -219,8 +219,8 @@ impl Store for Sqlite {
         chunk: usize,
         each: &mut dyn FnMut(Vec<f32>, Vec<u32>) -> Result<()>,
     ) -> Result<()> {
-        // One statement reads one state of the store, whatever is added meanwhile. A revoked
-        // owner's releases were sent and stay, unless they were forgotten.
+        // A single statement reads a consistent snapshot, whatever is added in the meantime. A
+        // revoked owner's releases remain unless they were deleted.
         let mut ask =
             self.connection.prepare("SELECT label, numbers FROM releases WHERE epoch = ?1")?;
         let mut rows = ask.query([epoch])?;
@@ -238,7 +238,8 @@ impl Store for Sqlite {
     }
 }
 
-/// Stores one contribution inside a transaction, which is to be rolled back unless it is stored.
+/// Stores one contribution inside a transaction, which must be rolled back unless the result is
+/// [`Stored::Yes`].
 fn store_one(connection: &Connection, sent: &Contribution, most: u64) -> Result<Stored> {
     let Some(owner) = owner_of(connection, &sent.token)? else { return Ok(Stored::NotAllowed) };
     let mut add = connection.prepare_cached(
@@ -281,7 +282,7 @@ fn store_one(connection: &Connection, sent: &Contribution, most: u64) -> Result<
     Ok(Stored::Yes { owner, new })
 }
 
-/// Whether this very release is stored under its id.
+/// Whether an identical release is stored under its id.
 fn is_stored(
     connection: &Connection,
     epoch: u32,

@@ -1,26 +1,26 @@
-//! One thread writes to the store. Contributions that wait are stored together in one transaction,
-//! so that many owners share one sync of the disk.
+//! A single thread writes to the store. Waiting contributions are stored together in one
+//! transaction, so that many owners share one sync to disk.
 
 use super::{Contribution, Store, Stored};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// The most contributions of a transaction.
+/// Maximum number of contributions per transaction.
 const TOGETHER: usize = 64;
 
 type Job = (Contribution, oneshot::Sender<Result<Stored, WriterError>>);
 
-/// Why a contribution was not stored, though nothing is wrong with it.
+/// The reason why a valid contribution was not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriterError {
-    /// Too many contributions wait.
+    /// Too many contributions are waiting.
     Busy,
-    /// The store fails: its disk is full, or it is away.
+    /// The store fails: its disk is full, or it cannot be reached.
     Away(String),
 }
 
-/// The thread that writes.
+/// The writing thread.
 #[derive(Debug)]
 pub struct Writer {
     queue: Option<SyncSender<Job>>,
@@ -28,8 +28,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread; at most `waiting` contributions wait, and the store has at most `most`
-    /// releases of an epoch.
+    /// Starts the thread. At most `waiting` contributions may wait, and the store may have at most
+    /// `most` releases per epoch.
     pub fn start(store: Box<dyn Store>, waiting: usize, most: u64) -> Self {
         let (queue, jobs) = sync_channel(waiting.max(1));
         let thread = std::thread::spawn(move || write(store, &jobs, most));
@@ -56,7 +56,7 @@ impl Writer {
     }
 }
 
-/// What waits is stored before the thread ends.
+/// Stores waiting contributions before the thread ends.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
@@ -73,7 +73,7 @@ fn write(mut store: Box<dyn Store>, jobs: &Receiver<Job>, most: u64) {
         let (contributions, answers): (Vec<_>, Vec<_>) = together.into_iter().unzip();
         let done = store.store(&contributions, most);
         match done {
-            // Whoever does not wait any more will send it again.
+            // A client that no longer waits will resend.
             Ok(done) => answers.into_iter().zip(done).for_each(|(answer, stored)| {
                 let _ = answer.send(Ok(stored));
             }),

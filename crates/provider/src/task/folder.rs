@@ -1,4 +1,4 @@
-//! The folder of a task, at the provider's.
+//! The folder of a task on the provider's machine.
 
 use super::{Task, TaskPlan};
 use crate::error::{Error, Result};
@@ -6,29 +6,29 @@ use crate::hex::{Hash, hash};
 use crate::receipt::SigningKey;
 use std::path::{Path, PathBuf};
 
-/// A task at the provider's, and the names of its files.
+/// A task on the provider's machine, and the names of its files.
 ///
 /// ```text
 /// task.json      the public task          provider.key   signs receipts; secret
-/// task.toml      what it was made from    tls/           certificate and key of the server
+/// task.toml      its task file            tls/           certificate and key of the server
 /// pre/           what owners download     store.db       releases and owners
-/// model/         what training begins from
-/// current.json   the model that predicts
+/// model/         the initial model for training
+/// current.json   the current model
 /// ```
 #[derive(Debug)]
 pub struct TaskFolder {
     folder: PathBuf,
     pub task: Task,
     pub hash: Hash,
-    /// The bytes of task.json, which the hash is of.
+    /// The bytes of task.json, which are hashed.
     pub bytes: Vec<u8>,
 }
 
-/// The largest task.json.
+/// Maximum size of task.json.
 pub const MOST_OF_TASK: u64 = 4 << 20;
 
 impl TaskFolder {
-    /// Opens a folder that `provider init` has made.
+    /// Opens a folder created by `provider init`.
     pub fn open(folder: &Path) -> Result<Self> {
         let path = Self::task_path(folder);
         let bytes = undertone_run::read_bytes(&path, MOST_OF_TASK).map_err(|e| {
@@ -64,12 +64,12 @@ impl TaskFolder {
         folder.join("model")
     }
 
-    /// The folder of what owners download.
+    /// The folder of the files that owners download.
     pub fn pre(&self) -> PathBuf {
         Self::pre_path(&self.folder)
     }
 
-    /// The model that training begins from.
+    /// The initial model for training.
     pub fn model(&self) -> PathBuf {
         Self::model_path(&self.folder)
     }
@@ -84,12 +84,12 @@ impl TaskFolder {
         self.folder.join("store.db")
     }
 
-    /// Names the model that predicts.
+    /// The file that names the current model.
     pub fn current(&self) -> PathBuf {
         self.folder.join("current.json")
     }
 
-    /// The key that signs receipts; refused if it is not the one that the task names.
+    /// The key that signs receipts; rejected if the task names a different one.
     pub fn key(&self) -> Result<SigningKey> {
         let path = Self::key_path(&self.folder);
         let key = SigningKey::read(&path)?;
@@ -102,7 +102,7 @@ impl TaskFolder {
         Ok(key)
     }
 
-    /// What the task was made from.
+    /// The task file that the task was created from.
     pub fn plan(&self) -> Result<TaskPlan> {
         TaskPlan::read(&Self::plan_path(&self.folder))
     }

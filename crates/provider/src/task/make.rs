@@ -1,4 +1,4 @@
-//! `provider init`: makes a task from a task file.
+//! `provider init`: creates a task from a task file.
 
 use super::folder::TaskFolder;
 use super::{BaseModel, FORMAT, PublicFile, SLOTS, Task};
@@ -15,7 +15,7 @@ use undertone_run::write_atomically;
 /// A task file: a run file without training data.
 #[derive(Debug)]
 pub struct TaskPlan {
-    /// The file's own text.
+    /// The text of the file.
     text: String,
     pub plan: Plan,
 }
@@ -24,10 +24,10 @@ pub struct TaskPlan {
 const OF_EXAMPLES: [&str; 6] =
     ["train", "validation", "validation_is_public", "hold_out", "author", "most_per_author"];
 
-/// Stands in a plan where a run file names the training file.
+/// Placeholder in a plan for the training file of a run file.
 const NOBODY_S: &str = "the owners' texts";
 
-/// Files of the base model that are named in the task.
+/// Files of the base model that are listed in the task.
 const BASE_FILES: [&str; 4] =
     ["config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json"];
 
@@ -64,8 +64,8 @@ fn section<'a>(file: &'a mut toml::Table, name: &str) -> Result<&'a mut toml::Ta
     section.as_table_mut().ok_or_else(|| Error::mistake(format!("[{name}] must be a section")))
 }
 
-/// Makes the folder of a task: fits the encoder on public text, calibrates the noise, saves pre(·)
-/// and signs nothing yet. `examples` is how many examples are expected in all.
+/// Creates the folder of a task: fits the encoder on public text, calibrates the noise and saves
+/// pre(·). `examples` is the expected total number of examples.
 pub fn init(file: &Path, out: &Path, device: &Device, examples: usize) -> Result<TaskFolder> {
     let TaskPlan { text, plan } = TaskPlan::read(file)?;
     let task_path = TaskFolder::task_path(out);
@@ -81,7 +81,7 @@ pub fn init(file: &Path, out: &Path, device: &Device, examples: usize) -> Result
     split.save_whole(&model)?;
     split.save_below(&pre)?;
     let key_path = TaskFolder::key_path(out);
-    // Left behind by an init that was interrupted: no task names it.
+    // Left behind by an interrupted init; no task names it.
     let _ = std::fs::remove_file(&key_path);
     let key = SigningKey::create(&key_path)?;
     let half = OwnerHalf::load(&pre, device)?;
@@ -107,10 +107,10 @@ pub fn init(file: &Path, out: &Path, device: &Device, examples: usize) -> Result
     let mut bytes = serde_json::to_vec_pretty(&task)
         .map_err(|e| Error::mistake(format!("the task cannot be written: {e}")))?;
     bytes.push(b'\n');
-    // What owners would refuse is refused here.
+    // Reject here what owners would reject.
     Task::parse(&bytes)?;
     write_atomically(&TaskFolder::plan_path(out), |out| out.write_all(text.as_bytes()))?;
-    // Last: a folder that has it is complete.
+    // Written last: a folder that contains it is complete.
     write_atomically(&task_path, |out| out.write_all(&bytes))?;
     TaskFolder::open(out)
 }
@@ -139,7 +139,7 @@ fn base_model(plan: &Plan, origin: &Path) -> Result<BaseModel> {
         }
         (None, None) => "model".to_owned(),
     };
-    // The hub's cache keeps revision R under snapshots/R.
+    // The Hub's cache stores revision R in snapshots/R.
     let parent = origin.parent().and_then(Path::file_name);
     let revision = (plan.model.hub.is_some() && parent.is_some_and(|name| name == "snapshots"))
         .then(|| origin.file_name().map(|name| name.to_string_lossy().into_owned()))

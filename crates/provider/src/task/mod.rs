@@ -1,4 +1,4 @@
-//! The public task: everything that an owner must know before a release is made, named by its
+//! The public task: everything that an owner must know before making a release, identified by its
 //! hash.
 
 mod folder;
@@ -18,57 +18,57 @@ use undertone_run::{LearnerKind, ReleaseKind, Releases};
 
 /// The version of task files and frames.
 pub const FORMAT: u32 = 1;
-/// Slots of a frame.
+/// Number of slots in a frame.
 pub const SLOTS: u32 = 64;
-/// The longest frame of a task, in bytes.
+/// Maximum length of a frame in bytes.
 const LONGEST_FRAME: usize = 16 << 20;
-/// The most bytes of pre(·).
+/// Maximum total size of pre(·) in bytes.
 const MOST_OF_PRE: u64 = 64 << 30;
 
-/// A task, as in `task.json`. Its hash is that of the file's bytes.
+/// A task, as in `task.json`. Its hash is the hash of the file's bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
     /// Version of this file and of the frames.
     pub format: u32,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// The base model that pre(·) was made from.
+    /// The base model of pre(·).
     pub base: BaseModel,
-    /// How many columns a text has: 1, or 2 for pairs.
+    /// Number of columns of a text: 1, or 2 for pairs.
     pub texts: usize,
     /// Names of the labels, in the order of their numbers.
     pub labels: Vec<String>,
     /// Maximum number of tokens of a text; longer ones are cut.
     pub max_tokens: usize,
-    /// Where noise is added, and what bounds a text before it is.
+    /// Where noise is added, and how a text's embedding is bounded before that.
     pub sanitizer: SanitizerConfig,
-    /// Releases of an embedding: how often, and with which noise.
+    /// Releases of an embedding: their number and noise.
     pub releases: Releases,
-    /// ε of the labels' randomized response; none if labels are sent as they are.
+    /// ε of the labels' randomized response; `None` if labels are sent unchanged.
     pub label_epsilon: Option<f64>,
     /// ε of all releases of one text and its label, at `delta`.
     pub epsilon: f64,
-    /// δ that ε is for.
+    /// The δ at which ε is stated.
     pub delta: f64,
-    /// How the provider learns.
+    /// How the provider trains.
     pub learn: LearnerKind,
-    /// How many numbers a release has.
+    /// Number of values in a release.
     pub width: usize,
-    /// How many slots a frame has.
+    /// Number of slots in a frame.
     pub slots: u32,
-    /// The public key (Ed25519) of the provider's receipts.
+    /// The public key (Ed25519) for the provider's receipts.
     pub key: String,
     /// The files of pre(·).
     pub files: Vec<PublicFile>,
 }
 
-/// The base model, by name and by what is in its files.
+/// The base model, by its name and the hashes of its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BaseModel {
     pub name: String,
-    /// The revision on the Hugging Face hub, where it came from there.
+    /// The revision on the Hugging Face Hub, if it comes from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// SHA-256 of configuration, tokenizer and weights, by file.
@@ -85,8 +85,8 @@ pub struct PublicFile {
 }
 
 impl Task {
-    /// Reads a task, and refuses one whose releases would not be what they are accounted for.
-    /// Whoever wrote it need not be trusted.
+    /// Parses a task, and rejects one whose releases would cost more than stated. Its author need
+    /// not be trusted.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let task: Self = serde_json::from_slice(bytes)
             .map_err(|e| Error::mistake(format!("the task cannot be read: {e}")))?;
@@ -140,8 +140,8 @@ impl Task {
         if !(1..=1_000).contains(&noise.len()) || releases.records_per_unit != 1 {
             return Some("it has no epoch, or more than 1000, or several texts a unit");
         }
-        // With a norm in range, the noise is far from the ends of f32, and so is a row from them in
-        // units of the noise.
+        // With a norm in range, both the noise and a row in units of the noise are far from the
+        // limits of f32.
         if !noise.iter().all(|noise| (1e-3..=1e6).contains(noise)) {
             return Some("its noise is out of range");
         }
@@ -195,7 +195,7 @@ impl Task {
         None
     }
 
-    /// How many releases of a text there are: one, or one an epoch.
+    /// Number of releases per text: one, or one per epoch.
     pub fn epochs(&self) -> usize {
         match self.releases.release {
             ReleaseKind::Once => 1,
@@ -232,7 +232,7 @@ impl Task {
         Ok(epsilon(&all, delta, Accountant::Auto)?.epsilon.upper)
     }
 
-    /// What an owner is promised, in one sentence.
+    /// The promise to an owner, in one sentence.
     pub fn promise(&self) -> String {
         let how = match self.releases.release {
             ReleaseKind::Once => "one perturbed embedding",
@@ -314,8 +314,8 @@ pub(crate) mod tests {
         assert_eq!(parsed(|_| ()).unwrap(), task());
     }
 
-    /// A provider that is not trusted writes the task: whatever would make a release cost more
-    /// than it is accounted for is refused.
+    /// An untrusted provider writes the task: anything that would make a release cost more than
+    /// accounted for is refused.
     #[test]
     fn a_forged_task_is_refused() {
         type Change = fn(&mut Task);
@@ -359,7 +359,7 @@ pub(crate) mod tests {
         assert!(Task::parse(unknown.as_bytes()).is_err());
     }
 
-    /// ε is that of all epochs together.
+    /// ε covers all epochs together.
     #[test]
     fn more_epochs_of_fresh_noise_cost_more() {
         let of = |kind, epochs: usize| {

@@ -1,5 +1,5 @@
-//! The clocks of an owner and of its provider differ by decades. Skipped where libfaketime, which
-//! makes them differ, is not installed.
+//! The clocks of an owner and of its provider differ by decades. Skipped unless libfaketime, which
+//! shifts them, is installed.
 
 use super::world::{World, json};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ fn libfaketime() -> Option<PathBuf> {
     places.into_iter().map(place).find(|path| path.is_file())
 }
 
-/// A command whose clock is off.
+/// A command with a shifted clock.
 fn at(command: &mut Command, library: &Path, shift: &str) {
     command.env("LD_PRELOAD", library).env("FAKETIME", shift);
-    // What is measured in seconds goes on as it is.
+    // Durations are measured as usual.
     command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
 }
 
@@ -25,7 +25,7 @@ fn nothing_depends_on_the_owners_clock() {
         return;
     };
     let world = World::usual();
-    // The certificate is made by a provider that believes in a year long past.
+    // A provider whose clock is set to a long past year creates the certificate.
     let server = world.serve_with("127.0.0.1:0", &[], |serve| at(serve, &library, "-30y"));
     let fingerprint = server.fingerprint.clone().unwrap();
     for (owner, shift) in [("ada", "-20y"), ("bob", "+0"), ("eve", "+40y")] {
@@ -35,7 +35,7 @@ fn nothing_depends_on_the_owners_clock() {
         at(&mut contribute, &library, shift);
         let done = json(contribute.args(["--fingerprint", &fingerprint]));
         assert_eq!((done["new"].as_u64(), done["receipts"].as_u64()), (Some(70), Some(2)));
-        // Sent again at another time, all of it is known.
+        // Resent at another time, everything is recognized.
         let mut again = world.contribute(owner, &server.url);
         at(&mut again, &library, "+1y");
         let again = json(&mut again);

@@ -1,4 +1,4 @@
-//! Either side is killed, and the network loses, repeats and reorders what it carries.
+//! Kills either side, and lets the network lose, repeat and reorder messages.
 
 use super::proxy::{Proxy, requests};
 use super::world::{World, json, said};
@@ -7,13 +7,13 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Sends bytes as they are; the status and the body of the answer.
+/// Sends raw bytes; returns the status and the body of the response.
 pub fn raw(address: &str, header: &str, body: &[u8]) -> (u16, String) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let close = header.replacen("\r\n", "\r\nconnection: close\r\n", 1);
     socket.write_all(format!("{close}\r\n\r\n").as_bytes()).unwrap();
-    // A server that refuses a body may close before it has all of it.
+    // A server that refuses a body may close before receiving all of it.
     let _ = socket.write_all(body);
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
@@ -22,7 +22,7 @@ pub fn raw(address: &str, header: &str, body: &[u8]) -> (u16, String) {
     (status.unwrap_or(0), answer.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned())
 }
 
-/// The contributions that went through a proxy, each with its header.
+/// The contributions that passed through a proxy, each with its header.
 fn contributions(proxy: &Proxy) -> Vec<(String, Vec<u8>)> {
     let all = proxy.sent().iter().flat_map(|bytes| requests(bytes)).collect::<Vec<_>>();
     all.into_iter().filter(|(header, _)| header.contains("/v1/contributions")).collect()
@@ -39,7 +39,7 @@ fn an_answer_that_is_lost_costs_nothing_and_counts_once() {
     assert_eq!((done["frames"].as_u64(), proxy.still_losing()), (Some(3), 0), "{done}");
     assert_eq!(world.stored(), [("ada".into(), 150)]);
     assert_eq!(world.ledger("ada", "contribution").len(), 2);
-    // What was sent again was the same to the byte.
+    // Resent frames are identical, byte for byte.
     let sent = contributions(&proxy);
     let mut different: Vec<&Vec<u8>> = sent.iter().map(|(_, body)| body).collect();
     different.sort();
@@ -62,7 +62,7 @@ fn replayed_reordered_and_damaged_frames_change_nothing() {
         let (status, answer) = raw(&address, header, body);
         assert!(status == 200 && answer.contains("\"new\":0"), "{status}: {answer}");
     }
-    // Another owner may send the same frames: they are another owner's releases.
+    // Another owner may send the same frames: they count as that owner's releases.
     let stored = world.stored();
     assert_eq!(stored, [("ada".into(), 150)]);
     let (header, body) = &sent[0];
@@ -87,7 +87,7 @@ fn replayed_reordered_and_damaged_frames_change_nothing() {
         assert_eq!(status, wanted, "{about}: {answer}");
         assert!(answer.contains(about) && answer.contains("urn:undertone:problem:"), "{answer}");
     }
-    // A frame that is cut off and never finished: nothing of it is stored.
+    // A frame that is truncated and never completed: none of it is stored.
     let mut cut = TcpStream::connect(&address).unwrap();
     cut.write_all(format!("{header}\r\n\r\n").as_bytes()).unwrap();
     cut.write_all(&body[..body.len() / 2]).unwrap();
@@ -105,7 +105,7 @@ fn a_provider_that_is_killed_loses_no_acknowledged_contribution() {
     let mut contributing =
         world.contribute("ada", &url).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
     let mut kills = 0;
-    // Killed whenever something more has been stored, until all of it is.
+    // Killed each time more has been stored, until everything is.
     let mut before = 0;
     while contributing.try_wait().unwrap().is_none() && kills < 4 {
         std::thread::sleep(Duration::from_millis(10));
@@ -126,8 +126,8 @@ fn a_provider_that_is_killed_loses_no_acknowledged_contribution() {
     assert_eq!(world.ledger("ada", "contribution").len(), 2);
 }
 
-/// A provider that is told to stop while owners send: what it has begun is answered, it ends
-/// without a failure, and what was acknowledged is stored.
+/// A provider that is stopped while owners send: requests in progress are answered, it ends without
+/// a failure, and acknowledged data is stored.
 #[test]
 fn a_provider_that_is_told_to_stop_finishes_what_it_has_begun() {
     let world = World::usual();
@@ -136,7 +136,8 @@ fn a_provider_that_is_told_to_stop_finishes_what_it_has_begun() {
     let owners = ["ada", "bob", "eve"];
     for owner in owners {
         world.token(owner);
-        // The task is fetched, and the provider not asked again before releases are sent.
+        // The task has been downloaded, and the provider is not contacted again before releases are
+        // sent.
         world.texts(owner, 10);
         json(&mut world.contribute(owner, &url));
         world.texts(owner, 1_000);
@@ -171,7 +172,7 @@ fn stored_of(world: &World, owner: &str) -> u64 {
     world.stored().iter().find(|(name, _)| name == owner).unwrap().1
 }
 
-/// Releases of an owner for which there is a receipt.
+/// Number of an owner's releases with a receipt.
 fn acknowledged(world: &World, owner: &str) -> u64 {
     let path = world.home(owner).join("owner.db");
     let read_only = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
@@ -208,10 +209,10 @@ fn an_owner_that_is_killed_goes_on_with_the_same_releases() {
     let done = json(&mut world.contribute("ada", &proxy.url));
     assert!(killed > 0 && done["rows"].as_u64() == Some(2_000), "{killed}: {done}");
     assert_eq!(world.stored(), [("ada".into(), 2_000)]);
-    // A line that was torn counts as one of each event.
+    // A torn line counts as one of each event.
     let entries = world.ledger("ada", "contribution");
     assert!(entries.len() >= 2 && entries.len() <= 2 + killed, "{entries:?}");
-    // No text has two releases: whatever was sent under an id was the same.
+    // No text has two releases: everything sent under one id was identical.
     let mut slots = std::collections::HashMap::new();
     for (_, body) in contributions(&proxy) {
         if body.len() < 64 {
@@ -233,7 +234,7 @@ fn two_processes_do_not_share_an_owners_folder() {
     let world = World::usual();
     world.token("ada");
     world.texts("ada", 10);
-    // A provider that takes the connection and never answers.
+    // A provider that accepts the connection and never responds.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let mut first =

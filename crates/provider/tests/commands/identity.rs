@@ -1,4 +1,4 @@
-//! mTLS: only clients whose certificate the provider knows are let in, beside their tokens.
+//! mTLS: only clients with a known certificate are admitted, in addition to their tokens.
 
 use super::world::{World, json, program};
 use crate::bench::refused;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Writes a certificate and its key; the path of each.
+/// Writes a certificate and its key; returns the path of each.
 fn write(world: &World, name: &str, certificate: &str, key: &str) -> [PathBuf; 2] {
     let paths = ["crt", "key"].map(|end| world.bench.path(&format!("{name}.{end}")));
     fs::write(&paths[0], certificate).unwrap();
@@ -33,7 +33,7 @@ fn only_clients_with_a_known_certificate_are_let_in() {
         world.token(owner);
         world.texts(owner, count);
     }
-    // The list has an authority, and the certificate of one owner.
+    // The list contains an authority, and the certificate of one owner.
     let mut authority = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let authority_key = rcgen::KeyPair::generate().unwrap();
@@ -60,21 +60,21 @@ fn only_clients_with_a_known_certificate_are_let_in() {
         let done = json(&mut with(&mut contribute(owner), identity));
         assert_eq!(done["new"].as_u64(), Some(20), "{done}");
     }
-    // A valid token is not enough without a certificate, or with one that nobody knows. Bob's
-    // certificate without bob's key is of no use either.
+    // A valid token is not enough without a certificate, or with an unknown one. Bob's certificate
+    // without Bob's key is useless as well.
     refused(&contribute("eve").output().unwrap(), "--client-cert");
     refused(&with(&mut contribute("eve"), &eve).output().unwrap(), "--client-cert");
     let stolen = [bob[0].clone(), eve[1].clone()];
     refused(&with(&mut contribute("eve"), &stolen).output().unwrap(), "cannot be used");
     assert!(world.ledger("eve", "contribution").is_empty(), "nothing was sent or spent");
     assert_eq!(world.stored(), [("ada".into(), 20), ("bob".into(), 20), ("eve".into(), 0)]);
-    // Nor is a certificate without a token.
+    // A certificate without a token is not enough either.
     let revoked =
         program(&["tokens", "revoke", "--owner", "bob"]).arg(world.folder()).output().unwrap();
     assert!(revoked.status.success());
     world.texts("bob", 30);
     refused(&with(&mut contribute("bob"), &bob).output().unwrap(), "token");
-    // A list that is none.
+    // A file that is not a list of certificates.
     let not_a_list = world.bench.path("rows.tsv");
     let mut serve = program(&["serve", "--listen", "127.0.0.1:0", "--client-ca"]);
     refused(&serve.arg(not_a_list).arg(world.folder()).output().unwrap(), "rows.tsv");

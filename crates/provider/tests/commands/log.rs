@@ -1,9 +1,9 @@
-//! What the server writes about itself.
+//! The server's log.
 
 use super::world::{World, json};
 use std::fs;
 
-/// Requests and contributions are told, and neither tokens nor anything that was sent.
+/// Requests and contributions are logged, but neither tokens nor any data that was sent.
 #[test]
 fn the_log_has_no_tokens_and_nothing_of_texts() {
     let world = World::usual();
@@ -17,7 +17,7 @@ fn the_log_has_no_tokens_and_nothing_of_texts() {
     world.train("run");
     let asked = ["--text", "the warm sun", "--epsilon-at-most", "20"];
     json(world.owner("query", "ada", &server.url).args(asked));
-    // A token in a place where it does not belong.
+    // A token in the wrong place.
     let path = format!("GET /v1/{}?token={} HTTP/1.1\r\nhost: a", token.trim(), token.trim());
     super::faults::raw(&server.address(), &path, b"");
     assert!(server.stop());
@@ -47,7 +47,7 @@ fn the_log_has_no_tokens_and_nothing_of_texts() {
     ids.for_each(|id| assert!(!log.contains(&id.unwrap()), "{log}"));
 }
 
-/// Without a word, a server that has nothing to complain of is silent.
+/// By default, a server without problems logs nothing.
 #[test]
 fn a_server_is_silent_by_default() {
     let world = World::usual();

@@ -1,5 +1,5 @@
-//! Owners and a provider as processes, on loopback: what they promise each other, and what happens
-//! when either of them, or the network between them, fails.
+//! Owners and a provider as processes on loopback: their promises to each other, and failures of
+//! either side or of the network.
 
 mod clocks;
 mod faults;

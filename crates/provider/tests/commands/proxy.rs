@@ -1,4 +1,4 @@
-//! Stands between an owner and a provider: records what is sent, and loses answers.
+//! A proxy between an owner and a provider, which records requests and drops responses.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 /// A proxy on loopback.
 pub struct Proxy {
     pub url: String,
-    /// The bytes of each connection that the owner has sent.
+    /// The bytes that the owner has sent, by connection.
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// How many answers are still to be lost.
+    /// Number of responses still to be dropped.
     losing: Arc<AtomicUsize>,
 }
 
 impl Proxy {
-    /// Passes everything on to an address; the first `losing` answers to contributions are lost
-    /// after the provider has given them.
+    /// Forwards everything to an address; the first `losing` responses to contributions are dropped
+    /// after the provider has sent them.
     pub fn to(address: &str, losing: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -43,12 +43,12 @@ impl Proxy {
         Self { url, sent, losing }
     }
 
-    /// The bytes of each connection that the owner has sent.
+    /// The bytes that the owner has sent, by connection.
     pub fn sent(&self) -> Vec<Vec<u8>> {
         self.sent.lock().unwrap().clone()
     }
 
-    /// How many answers are still to be lost.
+    /// Number of responses still to be dropped.
     pub fn still_losing(&self) -> usize {
         self.losing.load(Ordering::SeqCst)
     }
@@ -65,8 +65,8 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mut see: impl FnMut(&[u8])) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Passes answers on. The answer to a contribution is lost, and the connection with it, as long as
-/// there are any to lose.
+/// Forwards responses. While there are responses to drop, the response to a contribution is lost
+/// together with its connection.
 fn answers(
     mut provider: TcpStream,
     mut owner: TcpStream,
@@ -94,7 +94,7 @@ fn answers(
     let _ = owner.shutdown(Shutdown::Write);
 }
 
-/// The requests of a connection: each header and its body.
+/// The requests of a connection, each with its header and body.
 pub fn requests(mut bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     while let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {

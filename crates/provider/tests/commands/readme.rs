@@ -1,11 +1,11 @@
-//! The commands of this crate's README run.
+//! Runs the commands of this crate's README.
 
 use super::world::program;
 use crate::bench::Bench;
 use std::fs;
 use std::path::Path;
 
-/// The task file of the README, for the small model.
+/// The README's task file, for the small model.
 const TASK: &str = r#"[model]
 path = "model"
 tuning = "head"
@@ -32,7 +32,7 @@ fn commands_of_the_readme_run() {
     let commands = text.lines().filter_map(|line| line.strip_prefix("    undertone-provider "));
     let mut count = 0;
     for command in commands {
-        // Without a redirection.
+        // Without redirections.
         let command = command.split(" > ").next().unwrap();
         let words: Vec<&str> = command.split_whitespace().collect();
         let output = program(&words).current_dir(bench.path("")).output().unwrap();

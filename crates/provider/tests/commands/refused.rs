@@ -1,11 +1,11 @@
-//! What an owner or a provider refuses, in one sentence.
+//! Requests that an owner or a provider refuses, in one sentence.
 
 use super::world::{USUAL, World, json, program};
 use crate::bench::{Sentences, refused};
 use std::fs;
 
-/// A provider cannot make an owner spend more than the owner's bound: not by a costly task, and not
-/// by another task on the same texts.
+/// A provider cannot make an owner exceed the owner's bound: neither with a costly task nor with
+/// another task on the same texts.
 #[test]
 fn an_owner_spends_no_more_than_it_has_said() {
     let mut world = World::usual();
@@ -25,12 +25,12 @@ fn an_owner_spends_no_more_than_it_has_said() {
     refused(&small.args(["--delta", "1e-9"]).output().unwrap(), "--epsilon-at-most 8");
     assert_eq!(world.stored(), [("ada".into(), 0)]);
     json(&mut bounded(&world, &server.url, "8"));
-    // A query of the same texts is one release more.
+    // A query for the same texts is an additional release.
     let mut query = world.owner("query", "ada", &server.url);
     query.args(["--text", "the cat", "--epsilon-at-most", "8"]);
     refused(&query.output().unwrap(), "spent before");
     assert!(world.ledger("ada", "query").is_empty());
-    // So is another task, under another address.
+    // So is another task at another address.
     world.make_task("other", USUAL);
     world.with_task("other");
     let other = world.insecure();
@@ -64,7 +64,7 @@ fn a_token_that_is_revoked_stores_and_predicts_nothing() {
     let mut query = world.owner("query", "ada", &server.url);
     query.args(["--text", "the cat", "--epsilon-at-most", "20"]);
     refused(&query.output().unwrap(), "revoked");
-    // What was sent stays until it is forgotten; others' releases are not touched.
+    // Sent releases remain until they are deleted; those of other owners are untouched.
     world.token("bob");
     world.texts("bob", 30);
     json(&mut world.contribute("bob", &server.url));
@@ -74,7 +74,7 @@ fn a_token_that_is_revoked_stores_and_predicts_nothing() {
     assert_eq!(world.stored(), [("ada".into(), 0), ("bob".into(), 30)]);
     let trained = world.train("one");
     assert_eq!((trained["releases"].as_u64(), trained["owners"].as_u64()), (Some(30), Some(1)));
-    // A name is not used again: its releases are of the first owner.
+    // A name is not reused, because its releases belong to the first owner.
     let mut again = program(&["tokens", "new", "--owner", "ada"]);
     refused(&again.arg(world.folder()).output().unwrap(), "already");
 }
@@ -89,7 +89,7 @@ fn a_task_that_changes_is_refused() {
     json(&mut world.contribute("ada", &server.url));
     let url = server.url.clone();
     server.kill();
-    // Another task at the same address: nothing is sent to it, not even what it would not cost.
+    // Another task at the same address: nothing is sent to it, not even for free.
     world.make_task("other", USUAL);
     world.with_task("other");
     let _other = world.serve(&address, &["--insecure"]);
@@ -117,7 +117,7 @@ fn a_pre_that_is_not_the_tasks_is_refused() {
     assert_eq!(world.stored(), [("ada".into(), 0)]);
 }
 
-/// With another secret the same texts would get fresh noise that nobody has paid for.
+/// With another secret the same texts would get fresh noise that nobody has accounted for.
 #[test]
 fn an_owner_without_its_secret_is_refused() {
     let world = World::usual();
@@ -142,7 +142,7 @@ fn an_owner_without_its_secret_is_refused() {
     json(&mut world.contribute("ada", &server.url));
     assert_eq!(world.stored(), [("ada".into(), 20)]);
     assert_eq!(world.ledger("ada", "contribution").len(), 2);
-    // Without its book it would throw the same coin for labels that may have changed.
+    // Without its database it would use the same coin for labels that may have changed.
     for file in ["owner.db", "owner.db-wal", "owner.db-shm"] {
         let _ = fs::remove_file(world.home("ada").join(file));
     }

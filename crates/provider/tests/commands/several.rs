@@ -18,19 +18,19 @@ fn two_providers_share_one_store() {
     let (one, other) = (world.insecure(), world.insecure());
     assert_eq!(json(&mut world.contribute("ada", &one.url))["new"].as_u64(), Some(200));
     assert_eq!(json(&mut world.contribute("bob", &other.url))["new"].as_u64(), Some(200));
-    // More of ada's texts, by the other process: known to both.
+    // More of Ada's texts through the other process: both recognize the known ones.
     world.texts("ada", 250);
     let more = json(&mut world.contribute("ada", &other.url));
     assert_eq!((more["new"].as_u64(), more["frames"].as_u64()), (Some(50), Some(1)), "{more}");
     assert_eq!(world.stored(), [("ada".into(), 250), ("bob".into(), 200)]);
-    // What is trained once, both predict with.
+    // Both predict with a model that was trained once.
     assert_eq!(world.train("run")["releases"].as_u64(), Some(450));
     let query = ["--text", "the warm sun", "--epsilon-at-most", "20"];
     let answers = [&one, &other].map(|server| {
         json(world.owner("query", "ada", &server.url).args(query))["answers"].clone()
     });
     assert_eq!(answers[0], answers[1]);
-    // A token that is revoked is revoked at both.
+    // A revoked token is revoked at both.
     let revoke = program(&["tokens", "revoke", "--owner", "bob", "--store", &url])
         .arg(world.folder())
         .output();
@@ -39,7 +39,7 @@ fn two_providers_share_one_store() {
     for server in [&one, &other] {
         refused(&world.contribute("bob", &server.url).output().unwrap(), "token");
     }
-    // The database stops and comes back while an owner sends.
+    // The database stops and comes back while an owner is sending.
     world.token("eve");
     world.texts("eve", 2_000);
     let mut sending = world.contribute("eve", &one.url).stdout(Stdio::null()).spawn().unwrap();
@@ -54,7 +54,7 @@ fn two_providers_share_one_store() {
     assert_eq!(world.stored(), stored.map(|(owner, count)| (owner.to_owned(), count)));
     assert_eq!(database.sql("releases", "SELECT count(*) FROM releases"), "2450");
     assert!(one.stop() && other.stop());
-    // Addresses that are not right.
+    // Incorrect addresses.
     let nothing = url.replace("releases", "nothing");
     for (store, about) in [
         ("postgres://ada@db.example/releases", "sslmode=require"),

@@ -1,16 +1,16 @@
-//! What leaves an owner is a function of releases, ids and the public task alone.
+//! Everything that leaves an owner is a function of releases, ids and the public task.
 
 use super::proxy::{Proxy, requests};
 use super::world::{World, json};
 use std::fs;
 
-/// All requests that went through a proxy, in their order.
+/// All requests that passed through a proxy, in order.
 fn all(proxy: &Proxy) -> Vec<(String, Vec<u8>)> {
     proxy.sent().iter().flat_map(|bytes| requests(bytes)).collect()
 }
 
-/// Every byte is accounted for: headers are those of the address, the token and the task, and a
-/// body is a frame, which the owner's folder holds as releases.
+/// Every byte is accounted for: headers are functions of the address, the token and the task, and a
+/// body is a frame whose releases are in the owner's folder.
 #[test]
 fn nothing_but_releases_leaves() {
     let world = World::usual();
@@ -45,7 +45,7 @@ fn nothing_but_releases_leaves() {
     let shapes: Vec<(String, usize)> =
         sent.iter().map(|(header, body)| (header.clone(), body.len())).collect();
     assert_eq!(shapes, expected);
-    // Whatever is in a frame besides its slots is the task's.
+    // Everything in a frame except its slots comes from the task.
     let hash = done["task"].as_str().unwrap();
     let mut slots = Vec::new();
     for ((_, body), used) in sent.iter().rev().take(2).rev().zip([64_u32, 36]) {
@@ -62,14 +62,14 @@ fn nothing_but_releases_leaves() {
         assert!(empty.iter().all(|&byte| byte == 0));
         slots.extend(filled.chunks_exact(slot).map(<[u8]>::to_vec));
     }
-    // The slots are the stored releases, in the order of their ids, which are hashes: not the
+    // The slots are the stored releases, ordered by their ids, which are hashes, instead of the
     // order of the file.
     assert!(slots.is_sorted());
     let releases = stored(&world, "ada");
     assert_eq!(slots, releases);
 }
 
-/// The releases of an owner's folder as slots, in the order of their ids.
+/// The releases in an owner's folder as slots, ordered by their ids.
 fn stored(world: &World, owner: &str) -> Vec<Vec<u8>> {
     let book = rusqlite::Connection::open(world.home(owner).join("owner.db")).unwrap();
     let mut ask =
@@ -81,8 +81,8 @@ fn stored(world: &World, owner: &str) -> Vec<Vec<u8>> {
     ask.query_map([], slot).unwrap().map(Result::unwrap).collect()
 }
 
-/// Two files with as many texts, one of single words and one of texts beyond the longest: the
-/// same number of messages of the same lengths.
+/// Two files with the same number of texts, one with single words and one with texts beyond the
+/// maximum length: the number and the lengths of the messages are equal.
 #[test]
 fn lengths_do_not_depend_on_the_texts() {
     let world = World::usual();
@@ -97,14 +97,14 @@ fn lengths_do_not_depend_on_the_texts() {
         assert_eq!(done["new"].as_u64(), Some(70), "{done}");
         let mut query = world.owner("query", owner, &proxy.url);
         query.args(["--epsilon-at-most", "20", "--text", &text(71)]);
-        // There is no model yet; the query has left all the same.
+        // There is no model yet, but the query is sent all the same.
         assert!(!query.output().unwrap().status.success());
         let port = proxy.url.rsplit_once(':').unwrap().1.to_owned();
         let lengths: Vec<(String, usize, usize)> = all(&proxy)
             .iter()
             .map(|(header, body)| {
                 let path = header.split(' ').nth(1).unwrap().to_owned();
-                // The port of a proxy is its own.
+                // Each proxy has its own port.
                 (path, header.replace(&port, "0").len(), body.len())
             })
             .collect();

@@ -7,25 +7,25 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-/// The program with some arguments.
+/// The program with these arguments.
 pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_undertone-provider"));
     command.args(arguments).stdin(Stdio::null());
     command
 }
 
-/// What a command printed; it must succeed.
+/// The output of a command, which must succeed.
 pub fn json(command: &mut Command) -> Value {
     let output = command.arg("--json").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A task and what belongs to it.
+/// A task and its files.
 pub struct World {
     pub bench: Bench,
     task: String,
-    /// Where releases are kept, unless in the task's folder.
+    /// The store's address, unless it is in the task's folder.
     store: Option<String>,
 }
 
@@ -37,7 +37,7 @@ pub struct Server {
 }
 
 impl World {
-    /// A task with some lines of [privacy] in place of the usual ones.
+    /// A task with these lines of [privacy] instead of the usual ones.
     pub fn new(privacy: &str) -> Self {
         let world = Self { bench: Bench::classifier(), task: "task".into(), store: None };
         world.make_task("task", privacy);
@@ -48,7 +48,7 @@ impl World {
         Self::new(USUAL)
     }
 
-    /// Makes a task in a folder.
+    /// Creates a task in a folder.
     pub fn make_task(&self, folder: &str, privacy: &str) -> Value {
         let file = self.bench.path(&format!("{folder}.toml"));
         let text = format!(
@@ -66,7 +66,7 @@ impl World {
         self.task = folder.into();
     }
 
-    /// Keeps releases at another address.
+    /// Uses a store at another address.
     pub fn keep_in(&mut self, store: &str) {
         self.store = Some(store.into());
     }
@@ -75,7 +75,7 @@ impl World {
         self.bench.path(&self.task)
     }
 
-    /// A command of the provider's about its task.
+    /// A provider's command for its task.
     fn provider(&self, words: &[&str]) -> Command {
         let mut command = program(&[]);
         command.args(words).arg(self.folder());
@@ -90,7 +90,7 @@ impl World {
         self.serve_with(listen, more, |_| {})
     }
 
-    /// Starts a server by a command that is changed first.
+    /// Starts a server with a modified command.
     pub fn serve_with(
         &self,
         listen: &str,
@@ -112,7 +112,7 @@ impl World {
         self.serve("127.0.0.1:0", &["--insecure"])
     }
 
-    /// Makes a token for an owner; the file that it is in.
+    /// Creates a token for an owner; returns its file.
     pub fn token(&self, owner: &str) -> PathBuf {
         let made = json(&mut self.provider(&["tokens", "new", "--owner", owner]));
         let file = self.bench.path(&format!("{owner}.token"));
@@ -120,10 +120,10 @@ impl World {
         file
     }
 
-    /// A file of texts and labels, different for each owner; how many texts it has.
+    /// Writes a file of texts and labels, which differ between owners; returns the number of texts.
     pub fn texts(&self, owner: &str, count: usize) -> PathBuf {
         let word = |i: usize| crate::bench::WORDS[i % 8];
-        // All texts are different: eight words to the power of four.
+        // All texts are different: four words from a list of eight.
         let text = |i: usize| {
             let i = i + owner.bytes().map(usize::from).sum::<usize>() * 37;
             [word(i), word(i / 8), word(i / 64), word(i / 512)].join(" ")
@@ -139,7 +139,7 @@ impl World {
         self.bench.path(&format!("{owner}.owner"))
     }
 
-    /// `contribute` or `query` for an owner that has a token.
+    /// `contribute` or `query` for an owner with a token.
     pub fn owner(&self, verb: &str, owner: &str, url: &str) -> Command {
         let mut command = program(&[verb, "--task", url, "--device", "cpu"]);
         command.arg("--token-file").arg(self.bench.path(&format!("{owner}.token")));
@@ -154,7 +154,7 @@ impl World {
         command
     }
 
-    /// How many releases of each owner are stored, by name.
+    /// Number of stored releases of each owner, by name.
     pub fn stored(&self) -> Vec<(String, u64)> {
         let owners = json(&mut self.provider(&["tokens", "list"]));
         let one = |owner: &Value| {
@@ -163,7 +163,7 @@ impl World {
         owners.as_array().unwrap().iter().map(one).collect()
     }
 
-    /// Lines of an owner's ledger after the first, under its only task.
+    /// Lines of an owner's ledger after the first, for its only task.
     pub fn ledger(&self, owner: &str, purpose: &str) -> Vec<Value> {
         let Ok(tasks) = self.home(owner).join("tasks").read_dir() else { return Vec::new() };
         let mut lines = Vec::new();
@@ -187,13 +187,13 @@ pub const USUAL: &str = "method = \"ew-ft\"\nepsilon = 8.0\ndelta = 1e-5\n[priva
                          dims = [4]\n";
 
 impl Server {
-    /// `kill -9`, or what comes nearest.
+    /// `kill -9`, or the closest equivalent.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks it to stop; whether it did so without a failure.
+    /// Requests a stop; returns whether the server ended without a failure.
     pub fn stop(mut self) -> bool {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &id]).status().unwrap();
@@ -213,7 +213,7 @@ impl Drop for Server {
     }
 }
 
-/// The last line of what a command has said on standard error.
+/// The last line that a command printed on standard error.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -9,7 +9,7 @@ pub struct Axis {
     pub to: f64,
     logarithmic: bool,
     format: fn(f64) -> String,
-    /// Ticks with names in place of numbers, in order.
+    /// Ticks with names instead of numbers, in order.
     names: Vec<(f64, String)>,
 }
 

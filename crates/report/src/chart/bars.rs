@@ -1,4 +1,4 @@
-//! Grouped horizontal bars: a group for each measure, with a bar for each run.
+//! Grouped horizontal bars: one group per measure, with one bar per run.
 
 use super::canvas::{Anchor, Canvas, draw};
 use super::{Chart, Ink, Mark};
@@ -23,7 +23,7 @@ pub struct Bar {
 /// The bars of a measure.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What is measured.
+    /// The measure.
     pub title: String,
     pub bars: Vec<Bar>,
 }
@@ -34,7 +34,7 @@ const BAR: f64 = 24.0;
 /// Space between groups.
 const GAP: f64 = 14.0;
 
-/// Draws the groups below each other; `legend` names the series.
+/// Draws the groups in a column; `legend` names the series.
 pub fn bars(title: &str, description: &str, legend: &[&str], groups: &[Group]) -> Result<Chart> {
     let label = format!("{title}. {description}");
     let height = |bar: f64| {
@@ -59,7 +59,7 @@ pub fn bars(title: &str, description: &str, legend: &[&str], groups: &[Group]) -
     })
 }
 
-/// Paints each bar beside its name or, if there is room for two lines, below it.
+/// Paints each bar beside its name, or below it if there is room for two lines.
 fn paint(canvas: &mut Canvas, groups: &[Group], height: f64) -> Result<()> {
     let stacked = height > BAR;
     let all = || groups.iter().flat_map(|group| &group.bars);
@@ -97,7 +97,7 @@ fn paint(canvas: &mut Canvas, groups: &[Group], height: f64) -> Result<()> {
             let at = |share: f64| left + share.clamp(0.0, 1.0) * (right - left);
             canvas.rectangle((left, low), (right, high), Ink::Faint, 0.16)?;
             let ink = Ink::Series(bar.series as u8);
-            // A bar of no length is seen as well.
+            // Keep a bar of length zero visible.
             let end = at(bar.length).max(left + 2.0);
             canvas.rectangle((left, low), (end, high), ink, 1.0)?;
             let name = &bar.name;

@@ -84,7 +84,7 @@ pub fn draw(
     Ok(svg)
 }
 
-/// Placeholder of a color; no drawing uses any other color.
+/// Placeholder for a color; drawings use no other colors.
 fn code(ink: Ink, dashed: bool) -> RGBColor {
     let number = match ink {
         Ink::Text => 1,

@@ -1,4 +1,4 @@
-//! A chart as an SVG file of its own: title, wide drawing and legend, in the colors of light mode.
+//! A chart as a separate SVG file: title, wide drawing and legend, in the colors of light mode.
 //!
 //! Programs that read SVG files rarely know CSS variables, so colors are written out.
 
@@ -20,7 +20,7 @@ const KEY: f64 = 30.0;
 const CHARACTER: f64 = 7.2;
 
 impl Chart {
-    /// Writes the chart to a file, whole or not at all.
+    /// Writes the chart to a file atomically.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = self.file();
         undertone_run::write_atomically(path, |out| out.write_all(text.as_bytes()))
@@ -44,7 +44,7 @@ impl Chart {
             ink = Ink::Text.variable(),
             baseline = MARGIN + 16.0,
             title = escape(&self.title),
-            // Without the page's style sheet, areas of tooltips would be black.
+            // Without the page's style sheet, tooltip areas would be black.
             drawing = self
                 .wide
                 .replacen("<svg", &place, 1)
@@ -54,7 +54,7 @@ impl Chart {
             .fold(text, |text, ink| text.replace(&format!("var({})", ink.variable()), ink.fixed()))
     }
 
-    /// The legend from `top` on, in as many lines as it needs, and their height.
+    /// The legend starting at `top`, on as many lines as needed, and its height.
     fn file_legend(&self, top: f64) -> (String, f64) {
         // A single series needs no legend: the title names it.
         if matches!(self.legend.as_slice(), [(_, mark, _)] if *mark != Mark::Squares) {
@@ -81,7 +81,7 @@ impl Chart {
     }
 }
 
-/// The sample of a mark beside its name.
+/// The sample of a mark, beside its name.
 fn key(mark: Mark, variable: &str, (x, y): (f64, f64)) -> String {
     let line = |width: f64, dash: &str| {
         format!(

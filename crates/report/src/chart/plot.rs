@@ -73,7 +73,7 @@ impl Plot {
         self.sized_chart((720.0, 380.0), title, description, table)
     }
 
-    /// As [`Plot::chart`], with the size of the wide drawing.
+    /// Like [`Plot::chart`], with the size of the wide drawing.
     pub fn sized_chart(
         &self,
         size: (f64, f64),

@@ -1,4 +1,4 @@
-//! Results of audits: attacks on the run, beside the bounds that the guarantee implies.
+//! Results of audits: attacks on the run, next to the bounds implied by the guarantee.
 
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
@@ -206,7 +206,7 @@ fn extraction(kinds: &[Extraction]) -> Table {
 }
 
 fn reconstruction(kinds: &[ReconstructionOfKind]) -> Table {
-    // What the base model fills in, too, is nothing that fine-tuning has leaked.
+    // PII that the base model also fills in has not been leaked by fine-tuning.
     let row = |found: &ReconstructionOfKind| {
         let others = found.not_known_before.as_ref().unwrap_or(&found.trained);
         vec![
@@ -220,7 +220,7 @@ fn reconstruction(kinds: &[ReconstructionOfKind]) -> Table {
     Table::new("Reconstruction of masked PII", &head, kinds.iter().map(row).collect())
 }
 
-/// All attacks, beside the same attacks on a non-private run and on the base model.
+/// All attacks, next to the same attacks on a non-private run and on the base model.
 fn all(figures: &[Figure]) -> Table {
     let row = |figure: &Figure| {
         let shown = |interval: &Interval| match figure.measure {

@@ -49,8 +49,8 @@ pub fn section(runs: &[Run]) -> Result<Section> {
     Ok(section)
 }
 
-/// What private runs on the same training file guarantee together: one sentence for each file that
-/// several of them were trained on.
+/// The joint guarantee of private runs on the same training file: one sentence for each file that
+/// several runs were trained on.
 fn totals(runs: &[Run]) -> Vec<String> {
     let mut files: BTreeMap<&Path, Vec<&Run>> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.no_guarantee().is_none() && run.ledger.is_some()) {
@@ -89,7 +89,7 @@ fn differ(runs: &[Run]) -> bool {
     kinds.any(|kind| Some(kind) != first)
 }
 
-/// Metrics that models are compared by.
+/// Metrics for comparing models.
 const KINDS: [&str; 2] = ["accuracy", "perplexity"];
 
 fn table(runs: &[Run]) -> Table {
@@ -146,11 +146,11 @@ fn training(runs: &[Run]) -> Table {
     Table::new("Training of all runs", &head, runs.iter().map(row).collect())
 }
 
-/// What attacks found in a run, if they were made.
+/// The result of an attack on a run, if it was made.
 type AttackCell = fn(&Audit) -> Option<String>;
 
-/// Attacks that runs are compared by: the strongest membership inference, and the mean exposure of
-/// planted secrets.
+/// Attacks for comparing runs: the strongest membership inference, and the mean exposure of planted
+/// secrets.
 const ATTACKS: [(&str, AttackCell); 2] = [
     ("membership AUC", |audit| {
         let areas = audit.membership.iter().filter(|found| !found.is_of_pretrained());
@@ -185,8 +185,8 @@ fn noise(multipliers: &[f64]) -> String {
     }
 }
 
-/// Accuracy or perplexity against ε: points for runs with a guarantee and for runs whose ledger
-/// alone has an ε, and horizontal lines for non-private runs.
+/// Accuracy or perplexity as a function of ε: points for runs with a guarantee and for runs where
+/// only the ledger has an ε, and horizontal lines for non-private runs.
 fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
     let measured = |run: &Run| {
         run.summary.metrics.validation.as_ref().filter(|m| m.name() == kind).map(Metrics::main)

@@ -9,7 +9,7 @@ use undertone_accounting::{Accountant, Guarantee, rounded_up, trade_off};
 use undertone_run::audit::{Figure, Interval, Measure, SecretExposure};
 use undertone_run::{Audit, Metrics};
 
-/// Maximum number of runs that are drawn.
+/// Maximum number of runs in the figure.
 const RUNS: usize = 8;
 
 /// The opening section of a report on several runs.
@@ -18,7 +18,7 @@ pub fn section(runs: &[Run]) -> Result<Section> {
     Ok(section.with_all(figure(runs)?))
 }
 
-/// What the private runs guarantee, in a sentence.
+/// The guarantees of the private runs, in one sentence.
 fn statement(runs: &[Run]) -> Block {
     let guaranteed: Vec<(&Run, &Guarantee)> = runs
         .iter()
@@ -66,7 +66,7 @@ fn statement(runs: &[Run]) -> Block {
     Block::Statement { standing: Standing::Guaranteed, sentence, meaning }
 }
 
-/// Accuracy and attacks in one figure; none if there is nothing to compare.
+/// Accuracy and attacks in one figure; `None` if there is nothing to compare.
 pub fn figure(runs: &[Run]) -> Result<Option<Block>> {
     if runs.len() > RUNS {
         return Ok(None);
@@ -108,7 +108,7 @@ fn group(title: &str, bars: Vec<Bar>) -> Option<Group> {
     (!bars.is_empty()).then(|| Group { title: title.to_owned(), bars })
 }
 
-/// Accuracy or perplexity of the runs that were evaluated by it.
+/// Accuracy or perplexity of the runs evaluated with this metric.
 fn quality(runs: &[Run], kind: &str) -> Option<Group> {
     let measured = |run: &Run| {
         let metrics = run.summary.metrics.validation.as_ref()?;
@@ -127,7 +127,7 @@ fn quality(runs: &[Run], kind: &str) -> Option<Group> {
     group(title, drawn.collect())
 }
 
-/// The share of members that the best attack finds, beside the most that the guarantee allows.
+/// The share of members that the best attack finds, next to the bound implied by the guarantee.
 fn membership(runs: &[Run]) -> Option<Group> {
     let drawn = runs.iter().filter_map(|run| {
         let attacks = run.audit.membership.iter().filter(|found| !found.is_of_pretrained());
@@ -143,7 +143,7 @@ fn membership(runs: &[Run]) -> Option<Group> {
     group("Examples an attacker finds (1 % false alarms)", drawn.collect())
 }
 
-/// A share of some cases, where there are any.
+/// A share of some cases, if there are any.
 fn shares(
     runs: &[Run],
     title: &str,
@@ -182,7 +182,7 @@ fn reconstructed(audit: &Audit) -> Option<(usize, usize)> {
     Some(all)
 }
 
-/// The attacks of `audit all` on this run, beside the same attacks on a non-private one.
+/// The attacks of `audit all` on this run, next to the same attacks on a non-private run.
 fn beside_non_private(run: &Run) -> Vec<Group> {
     let shown = |figure: &Figure, interval: &Interval| match figure.measure {
         Measure::Share => words::percent(interval.estimate),

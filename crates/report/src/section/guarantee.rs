@@ -31,7 +31,7 @@ pub fn section(run: &Run, level: u8) -> Section {
     }
 }
 
-/// The guarantee in one sentence, or that there is none.
+/// The guarantee in one sentence, or a statement that there is none.
 fn statement(run: &Run) -> Block {
     if let Some(why) = run.no_guarantee() {
         let mut meaning = Vec::new();
@@ -43,7 +43,7 @@ fn statement(run: &Run) -> Block {
                 words::small(claim.delta)
             ));
         }
-        // In other modes than proved the ledger's sentence says itself that it is no guarantee.
+        // In modes other than proved, the ledger's sentence states that it is not a guarantee.
         if let Some(guarantee) = run.guarantee.as_ref().filter(|g| g.mode != Mode::Proved) {
             meaning.push(format!("The ledger states: {guarantee}."));
         }

@@ -105,7 +105,7 @@ fn by_epoch(records: &[Record]) -> Result<Option<Chart>> {
 /// Maximum number of points of the training loss; each is a mean over equally many steps.
 const POINTS: usize = 60;
 
-/// Training loss by step and validation loss by epoch; none if there is no training loss.
+/// Training loss by step and validation loss by epoch; `None` without training losses.
 fn losses(records: &[Record]) -> Result<Option<Chart>> {
     let every = records.len().div_ceil(POINTS).max(1);
     let mean = |steps: &[Record]| {
@@ -178,7 +178,8 @@ fn confusion(measures: &Metrics, labels: Option<&[String]>) -> Option<Table> {
     })
 }
 
-/// What the validation file was used for, as a sentence; the summary's begins with its name.
+/// How the validation file was used, as a sentence; the summary's version begins with the file's
+/// name.
 fn use_of_validation(selection: &str) -> String {
     match selection.starts_with("no ") {
         true => format!("{}.", capital(selection)),

@@ -33,7 +33,7 @@ pub fn document(runs: &[Run], options: Options) -> Result<Document> {
 fn compose(runs: &[Run], options: Options) -> Result<Document> {
     if let [run] = runs {
         let mut sections = about(run, 2)?;
-        // The statement, the figure, and then the details.
+        // The statement, the figure and then the details.
         let opening = glance::figure(runs)?.into_iter();
         let opening = opening.chain([Block::Note(disclosure(options).to_owned())]);
         sections[0].blocks.splice(1..1, opening);
@@ -69,7 +69,7 @@ fn introduction(run: &Run) -> String {
     )
 }
 
-/// Note on what the report itself discloses: a report is a release too.
+/// A note on what the report itself discloses: a report is also a release.
 fn disclosure(options: Options) -> &'static str {
     match options.public {
         true => {
@@ -98,7 +98,7 @@ fn about(run: &Run, level: u8) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// The plan to reproduce the run.
+/// The plan needed to reproduce the run.
 fn reproduce(run: &Run, level: u8) -> Section {
     let anew = match run.summary.plan.training.seed {
         Some(_) => {

@@ -7,8 +7,8 @@ use super::{
 };
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor, value};
 
-/// The path of the run-file key that a word on the command line means, such as
-/// `training.weight_decay` for `weight-decay`; `None` if there is none or there are several.
+/// The path of the run-file key that a word on the command line refers to, such as
+/// `training.weight_decay` for `weight-decay`, or `None` unless exactly one key matches.
 pub fn key_named(word: &str) -> Option<String> {
     let word = spelling::path(&word.replace('-', "_"));
     let keys = all();
@@ -16,7 +16,7 @@ pub fn key_named(word: &str) -> Option<String> {
     if let (Some((section, key)), None) = (same.next(), same.next()) {
         return Some(format!("{section}.{key}"));
     }
-    // Names that other tools use, and slips.
+    // Names used by other tools, and typing errors.
     let common: Vec<&str> =
         keys.iter().filter(|(section, _)| COMMON.contains(section)).map(|(_, key)| *key).collect();
     let meant = suggestion(&word, &common)?;
@@ -25,7 +25,7 @@ pub fn key_named(word: &str) -> Option<String> {
     Some(format!("{section}.{key}"))
 }
 
-/// Sections in which a word may be a slip of the pen.
+/// Sections in which a word may be a typing error of a key.
 const COMMON: [&str; 4] = ["training", "data", "privacy", "compute"];
 
 /// All keys, each with its section.
@@ -56,7 +56,7 @@ fn fields<T: DeserializeOwned>() -> &'static [&'static str] {
     found
 }
 
-/// Deserializes nothing: keeps the fields that a struct asks for.
+/// Deserializes nothing; records the fields that a struct requests.
 struct Fields<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Fields<'_> {
@@ -90,19 +90,19 @@ mod tests {
     fn a_word_means_a_key() {
         for (word, key) in [
             ("weight-decay", Some("training.weight_decay")),
-            ("optimizer", Some("training.optimizer")),
+            ("optimizer", Some("training.optimiser")),
             ("clip", Some("privacy.clip")),
             ("max-grad-norm", Some("privacy.clip")),
             ("num-train-epochs", Some("training.epochs")),
             ("recompute", Some("compute.recompute")),
             ("publish_labels", Some("data.publish_labels")),
-            ("quantize", Some("model.quantize")),
+            ("quantize", Some("model.quantise")),
             ("width", Some("privacy.mvg.width")),
             ("colour", None),
         ] {
             assert_eq!(key_named(word).as_deref(), key, "{word}");
         }
-        // A key that two sections have is not clear.
+        // A key that occurs in two sections is ambiguous.
         assert_eq!(key_named("alpha"), None);
         assert!(all().len() > 80, "{}", all().len());
     }

@@ -24,14 +24,14 @@ const SOURCES: [&str; 6] = [
     include_str!("training.rs"),
 ];
 
-/// Types with a `Deserialize` of their own, and what they read.
+/// Types with their own `Deserialize` implementation, and the values they accept.
 const READ_BY_HAND: [(&str, &str); 3] = [
     ("NoiseLayer", "`\"embeddings\"`, integer, `\"output\"`, `\"pooler\"`"),
     ("MicroBatch", "integer, `\"auto\"`"),
     ("PublicFile", "path, table"),
 ];
 
-/// Run files from which fixed defaults are read: the first that has a key.
+/// Run files from which fixed defaults are read: for each key, the first file that has it.
 fn examples() -> Vec<Table> {
     let example = |changes: &[&str]| {
         let minimal = "[model]\npath = \"m\"\n[data]\ntask = \"classification\"\ntrain = \"t\"\n\
@@ -124,7 +124,7 @@ fn renamed(variant: &str, rule: Option<&str>) -> String {
     name
 }
 
-/// The meaning and the default that a doc comment states.
+/// The meaning and the default stated by a doc comment.
 fn split(doc: &str) -> Option<(String, String)> {
     let clauses = doc.match_indices("; ").map(|(start, _)| start).collect::<Vec<_>>();
     let start = *clauses.iter().rev().find(|start| {
@@ -140,10 +140,10 @@ fn split(doc: &str) -> Option<(String, String)> {
     Some((format!("{}.{after}", &doc[..start]), default))
 }
 
-/// A value as a run file has it.
+/// A value as written in a run file.
 fn written(value: &Value) -> String {
     match value {
-        // Fields of `f32` have more digits in `f64`.
+        // An `f32` field has additional digits when converted to `f64`.
         Value::Float(number) => match *number as f32 {
             0.0 => "0".to_owned(),
             short if short.abs() < 1e-3 => format!("{short:e}"),
@@ -164,7 +164,7 @@ struct Reference {
     structs: BTreeMap<String, ItemStruct>,
     enums: BTreeMap<String, ItemEnum>,
     examples: Vec<Table>,
-    /// Tables that have a section already.
+    /// Tables that already have a section.
     seen: Vec<String>,
     page: String,
     problems: Vec<String>,
@@ -186,7 +186,7 @@ impl Reference {
         Self { structs, enums, examples: examples(), seen, page, problems }
     }
 
-    /// What a value of this type looks like in a run file.
+    /// The notation of a value of this type in a run file.
     fn looks(&self, kind: &Type) -> String {
         if let Type::Tuple(tuple) = kind {
             let parts: Vec<String> = tuple.elems.iter().map(|part| self.looks(part)).collect();
@@ -256,7 +256,7 @@ impl Reference {
         self.examples.iter().find_map(|example| applies::find(example, path))
     }
 
-    /// What the table has as a key's default. `stated` is the doc comment's.
+    /// The default shown in the table for a key. `stated` is the default in the doc comment.
     fn default(&mut self, path: &str, stated: String) -> String {
         let found = self.default_of(path).cloned();
         if let Some(key) = AutoKey::ALL.iter().find(|key| key.path() == path) {
@@ -347,7 +347,7 @@ impl Reference {
             let tables = self.tables(&format!("{path}.{ident}"), &field.ty);
             let is_section = tables.iter().any(|(at, _)| *at == format!("{path}.{ident}"));
             inner.extend(tables);
-            // A section such as [privacy.anadp] has a table of its own, and no default.
+            // A section such as [privacy.anadp] has its own table, and no default.
             if is_section && docs(&field.attrs).matches("by default").count() == 0 {
                 continue;
             }

@@ -308,13 +308,13 @@ impl<'de> Deserialize<'de> for MicroBatch {
             }
 
             fn visit_u64<E: de::Error>(self, most: u64) -> Result<MicroBatch, E> {
-                let told = || E::invalid_value(de::Unexpected::Unsigned(most), &self);
-                Ok(MicroBatch::Most(usize::try_from(most).map_err(|_| told())?))
+                let invalid = || E::invalid_value(de::Unexpected::Unsigned(most), &self);
+                Ok(MicroBatch::Most(usize::try_from(most).map_err(|_| invalid())?))
             }
 
             fn visit_i64<E: de::Error>(self, most: i64) -> Result<MicroBatch, E> {
-                let told = || E::invalid_value(de::Unexpected::Signed(most), &self);
-                Ok(MicroBatch::Most(usize::try_from(most).map_err(|_| told())?))
+                let invalid = || E::invalid_value(de::Unexpected::Signed(most), &self);
+                Ok(MicroBatch::Most(usize::try_from(most).map_err(|_| invalid())?))
             }
         }
         deserializer.deserialize_any(Either)

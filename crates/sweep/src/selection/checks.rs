@@ -54,7 +54,7 @@ pub fn section(sweep: &Sweep) -> Result<SelectionSection> {
     Ok(section)
 }
 
-/// Checks the candidates; their δ.
+/// Checks the candidates and returns their δ.
 pub fn candidates(sweep: &Sweep, runs: &[Run]) -> Result<f64> {
     let Some(first) = runs.first() else {
         return Err(Error::mistake("there is no cell to select"));

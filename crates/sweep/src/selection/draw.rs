@@ -11,7 +11,7 @@ use undertone_accounting::selection::NumberOfRuns;
 /// The draw. It is secret: the guarantee does not hold against anyone who knows it.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Draw {
-    /// Names the ledger.
+    /// Identifies the ledger.
     pub id: String,
     /// The candidates of the draw: a changed sweep cannot continue with it.
     candidates: Vec<String>,

@@ -7,7 +7,7 @@ use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
 use undertone_run::{RunPaths, weights_hash};
 
-/// Reads selection.json; none if the selection has not ended.
+/// Reads selection.json; `None` if the selection is not finished.
 pub fn read_outcome(path: &Path) -> Result<Option<Selected>> {
     if !path.exists() {
         return Ok(None);

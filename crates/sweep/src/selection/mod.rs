@@ -6,15 +6,15 @@
 //!                                                                    └─▶ removed
 //! ```
 //!
-//! What the proof needs, and how it is kept:
+//! How the requirements of the proof are met:
 //!
-//! - K and the cells come from the system's random number generator, and are written down before
-//!   anything runs: an interrupted selection continues with the same draw, so it cannot be drawn
-//!   again until the outcome is convenient.
+//! - K and the cells come from the system's random number generator and are saved before anything
+//!   runs. An interrupted selection continues with the same draw, so nobody can redraw until the
+//!   outcome is convenient.
 //! - Only the best run's model, its cell and its score are released. K, the other runs and their
-//!   files are removed at the end, and are assumed to stay unseen until then.
-//! - The score is a function of the model and of a validation file that is public: a private one
-//!   would be seen without noise.
+//!   files are removed at the end, and are assumed to remain unseen until then.
+//! - The score is a function of the model and of a public validation file: with a private one, the
+//!   score would reveal it without noise.
 //! - Ties are broken at random.
 
 mod checks;
@@ -69,7 +69,7 @@ pub struct PlannedSelection {
 /// The outcome of a selection, as stored in selection.json.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Selected {
-    /// The best run's cell; none if no run was drawn.
+    /// The best run's cell; `None` if no run was drawn.
     pub name: Option<String>,
     /// The metric by which runs were compared.
     pub metric: String,
@@ -79,14 +79,14 @@ pub struct Selected {
     pub guarantee: Guarantee,
     /// Hash of the last line of the selection's ledger.
     pub ledger_hash: String,
-    /// Hash of the selected weights; none if no run was drawn.
+    /// Hash of the selected weights; `None` if no run was drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_hash: Option<String>,
     /// The mean number of runs. The actual number is secret.
     pub mean_runs: f64,
     /// All candidate cells.
     pub candidates: Vec<String>,
-    /// The best run's run file, with every default.
+    /// The best run's run file, with all defaults filled in.
     pub plan: Option<RunFile>,
 }
 
@@ -192,7 +192,7 @@ impl Prepared {
                 files.ledger.display()
             )));
         }
-        // Before the first run: a crash wastes budget and hides nothing.
+        // Record before the first run: a crash wastes budget but hides nothing.
         if ledger.entries() == 0 {
             ledger.append(planned.event, 1)?;
         }
@@ -244,7 +244,7 @@ impl Prepared {
 }
 
 /// Moves the best run's model out of its folder, with a card that states the guarantee of the
-/// selection, since the run's own ε would be too small.
+/// selection, because the run's own ε would be too small.
 fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> Result<()> {
     let (from, to) = (RunPaths::new(&files.runs.join(&run.folder)), RunPaths::new(&files.selected));
     std::fs::create_dir_all(&files.selected).map_err(|e| Error::write(&files.selected, e))?;
@@ -253,10 +253,10 @@ fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> R
         ledger_hash: Some(outcome.ledger_hash.clone()),
         ..summary.clone()
     };
-    // `[selection]` declares it.
+    // Declared by `[selection]`.
     stated.plan.data.validation_is_public = true;
     for (from, to) in [(from.model(), to.model()), (from.adapter(), to.adapter())] {
-        // Already moved by a selection that was interrupted here.
+        // Already moved by a selection that was interrupted at this point.
         if from.exists() {
             let card = card(&stated, &from)?;
             write_whole(&from.join("README.md"), &card)?;
@@ -282,7 +282,7 @@ fn entries(files: &Files) -> Result<Vec<String>> {
     }
 }
 
-/// Whether the folder has runs that no selection drew.
+/// Whether the folder contains runs that no selection drew.
 fn other_runs(files: &Files) -> Result<bool> {
     Ok(entries(files)?.iter().any(|name| files.runs.join(name).is_dir()))
 }

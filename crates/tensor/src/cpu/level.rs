@@ -1,23 +1,23 @@
-//! Which instructions the kernels use: the widest level that the processor has, or a lower one if
-//! the environment variable `UNDERTONE_CPU` says so.
+//! The instruction set that the kernels use: the highest level that the processor supports, or a
+//! lower one set by the environment variable `UNDERTONE_CPU`.
 //!
 //! | level | instructions | GEMM |
 //! |---|---|---|
 //! | `amx` | AMX tiles of bfloat16, and AVX-512 | AMX tiles, three bfloat16 parts of each `f32` |
 //! | `avx512` | AVX-512 F, BW, CD, DQ and VL | blocks of 14 × 32 in registers |
 //! | `avx2` | AVX2 and FMA | blocks of 6 × 16 in registers |
-//! | `portable` | those that the target always has | the `gemm` crate |
+//! | `portable` | the target's baseline | the `gemm` crate |
 //!
-//! The variable takes instructions away; one that names a level which the processor lacks is
-//! refused. It is read once, so a process has one level from its first kernel to its last; only
-//! [`CpuLevel::run`] computes something at a lower one, on threads of its own. Every choice of
-//! instructions asks this module: pulp's dispatch ([`arch`]), the `gemm` crates' micro-kernels
-//! ([`super::gemm`]), and the kernels written with intrinsics or assembly, which take a token
-//! ([`Avx2`], [`Avx512`], [`Amx`]) that only this module makes.
+//! The variable only removes instructions; a level that the processor lacks is refused. It is read
+//! once, so a process uses one level throughout; only [`CpuLevel::run`] computes at a lower one, on
+//! its own threads. Every choice of instructions goes through this module: pulp's dispatch
+//! ([`arch`]), the `gemm` crates' micro-kernels ([`super::gemm`]), and the kernels written with
+//! intrinsics or assembly, which take a token ([`Avx2`], [`Avx512`], [`Amx`]) that only this module
+//! creates.
 //!
-//! What stays outside: the standard library and other crates detect features for themselves
-//! (hashes, copies of memory, the C library's `fmaf`), and on targets other than x86-64 there is
-//! one level, `portable`, that uses whatever the target has (NEON on ARM).
+//! Not covered: the standard library and other crates detect features themselves (hashes, memory
+//! copies, the C library's `fmaf`), and targets other than x86-64 have only the level `portable`,
+//! which uses whatever the target offers (NEON on ARM).
 
 use pulp::Arch;
 use std::cell::Cell;
@@ -44,23 +44,23 @@ pub enum CpuLevel {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuLevelError {
-    /// A value of `UNDERTONE_CPU` that names no level.
-    #[error("UNDERTONE_CPU is {0:?}; it can be amx, avx512, avx2 or portable")]
+    /// `UNDERTONE_CPU` is not the name of a level.
+    #[error("UNDERTONE_CPU is {0:?}, but must be amx, avx512, avx2 or portable")]
     Unknown(String),
     /// `UNDERTONE_CPU` names instructions that the processor lacks.
-    #[error("UNDERTONE_CPU is {asked}, and this processor has {found} at most", asked = .asked.name(),
-        found = .found.name())]
+    #[error("UNDERTONE_CPU is {asked}, but this processor supports at most {found}",
+        asked = .asked.name(), found = .found.name())]
     Lacking {
-        /// The level that the variable names.
+        /// The level named by the variable.
         asked: CpuLevel,
-        /// The highest level of the processor.
+        /// The highest level that the processor supports.
         found: CpuLevel,
     },
     /// A level above that of this process.
-    #[error("{asked} is above what this processor and UNDERTONE_CPU allow, {found}",
+    #[error("{asked} is above {found}, the highest level available in this process",
         asked = .asked.name(), found = .found.name())]
     AboveCap {
-        /// The level that was asked for.
+        /// The requested level.
         asked: CpuLevel,
         /// The level of this process.
         found: CpuLevel,
@@ -73,35 +73,35 @@ pub enum CpuLevelError {
 impl CpuLevel {
     const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Amx];
 
-    /// The highest level that the processor has, whatever the cap.
+    /// The highest level that the processor supports, regardless of the cap.
     pub fn detected() -> Self {
         static DETECTED: OnceLock<CpuLevel> = OnceLock::new();
         *DETECTED.get_or_init(|| detect(Self::Amx).level)
     }
 
-    /// The level of this process, or why `UNDERTONE_CPU` cannot be used.
+    /// The level of this process, or the reason why `UNDERTONE_CPU` cannot be used.
     pub fn from_environment() -> Result<Self, CpuLevelError> {
         found().as_ref().map(|found| found.level).map_err(Clone::clone)
     }
 
-    /// The level of this thread: that of the process, or that of the [`Self::run`] it belongs to.
+    /// The level of this thread: that of the process, or that of the enclosing [`Self::run`].
     ///
     /// # Panics
-    /// If `UNDERTONE_CPU` names no level that the processor has: a program asks
+    /// If `UNDERTONE_CPU` does not name a level that the processor supports; a program calls
     /// [`Self::from_environment`] first.
     #[inline]
     pub fn current() -> Self {
         usable().level
     }
 
-    /// The levels that can be used in this process, lowest first.
+    /// The levels available in this process, lowest first.
     pub fn available() -> impl Iterator<Item = Self> {
         let highest = usable().level;
         Self::ALL.into_iter().filter(move |&level| level <= highest && detect(level).level == level)
     }
 
-    /// Computes something at this level, on as many threads of its own as there are now. The level
-    /// of everything else stays what it is.
+    /// Runs `body` at this level, on the same number of threads as now, but on separate ones. The
+    /// level of everything else is unchanged.
     pub fn run<R: Send>(self, body: impl FnOnce() -> R + Send) -> Result<R, CpuLevelError> {
         let (found, highest) = (detect(self), usable().level);
         if found.level != self || self > highest {
@@ -115,7 +115,7 @@ impl CpuLevel {
         Ok(threads.install(body))
     }
 
-    /// Calls a function at every level of [`Self::available`], as tests of kernels do.
+    /// Calls a function at every level of [`Self::available`], for tests of kernels.
     ///
     /// # Panics
     /// If threads cannot be started.
@@ -125,7 +125,7 @@ impl CpuLevel {
         }
     }
 
-    /// Its name in `UNDERTONE_CPU`.
+    /// The name in `UNDERTONE_CPU`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
@@ -135,8 +135,8 @@ impl CpuLevel {
         }
     }
 
-    /// The level that a value of the variable asks for on a processor that has `highest`; none and
-    /// an empty one ask for all.
+    /// The level that a value of the variable requests on a processor that supports `highest`. An
+    /// unset or empty variable requests `highest`.
     fn asked(value: Option<&str>, highest: Self) -> Result<Self, CpuLevelError> {
         let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(highest) };
         let asked = Self::ALL
@@ -163,7 +163,7 @@ pub struct Avx2(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// None below the level `avx2`.
+    /// Returns `None` below the level `avx2`.
     #[inline]
     pub fn get() -> Option<Self> {
         (CpuLevel::current() >= CpuLevel::Avx2).then_some(Self(()))
@@ -177,7 +177,7 @@ pub struct Avx512(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx512 {
-    /// None below the level `avx512`.
+    /// Returns `None` below the level `avx512`.
     #[inline]
     pub fn get() -> Option<Self> {
         (CpuLevel::current() >= CpuLevel::Avx512).then_some(Self(()))
@@ -192,13 +192,13 @@ pub struct Amx(());
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 impl Amx {
-    /// None below the level `amx`.
+    /// Returns `None` below the level `amx`.
     #[inline]
     pub fn get() -> Option<Self> {
         (CpuLevel::current() == CpuLevel::Amx).then_some(Self(()))
     }
 
-    /// Where there are tiles there is AVX-512.
+    /// A processor with AMX tiles also has AVX-512.
     #[inline]
     pub fn avx512(self) -> Avx512 {
         Avx512(())
@@ -212,11 +212,11 @@ struct Found {
 }
 
 thread_local! {
-    /// The level of a thread of [`CpuLevel::run`].
+    /// The level of a thread of [`CpuLevel::run`], if any.
     static OF_THREAD: Cell<Option<Found>> = const { Cell::new(None) };
 }
 
-/// The level of a thread, for those that help it.
+/// The level of a thread, which its helpers adopt.
 #[derive(Clone, Copy)]
 pub struct LevelOfThread(Option<Found>);
 
@@ -247,7 +247,7 @@ fn usable() -> Found {
     }
 }
 
-/// The lower of the cap and of what the processor has.
+/// The lower of the cap and the processor's highest level.
 #[cfg(target_arch = "x86_64")]
 fn detect(cap: CpuLevel) -> Found {
     use pulp::x86::{V3, V4};
@@ -285,7 +285,7 @@ mod tests {
             assert!(error.contains(wrong) && error.contains("portable"), "{error}");
         }
         let error = CpuLevel::asked(Some("amx"), CpuLevel::Avx2).unwrap_err().to_string();
-        assert_eq!(error, "UNDERTONE_CPU is amx, and this processor has avx2 at most");
+        assert_eq!(error, "UNDERTONE_CPU is amx, but this processor supports at most avx2");
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl CudaDevice {
 
     /// Unique identifier of the GPU across all machines.
     pub fn uuid(&self) -> Result<[u8; 16]> {
-        let uuid = self.gpu.context.uuid().map_err(|error| failed("asking for a GPU", error))?;
+        let uuid = self.gpu.context.uuid().map_err(|error| failed("querying a GPU", error))?;
         Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
@@ -305,7 +305,7 @@ fn keep_freed_memory(context: &CudaContext) -> std::result::Result<(), DriverErr
 
 /// Describes a GPU without opening it: model, bytes of memory, compute capability.
 pub fn describe(ordinal: usize) -> Result<(String, u64, Capability)> {
-    let asking = |error| failed("asking for a GPU", error);
+    let asking = |error| failed("querying a GPU", error);
     let ordinal = i32::try_from(ordinal).unwrap_or(i32::MAX);
     let device = result::device::get(ordinal).map_err(asking)?;
     let model = result::device::get_name(device).map_err(asking)?;

@@ -134,7 +134,7 @@ impl Gpu {
     pub unsafe fn launch(&self, kernel: Kernel, grid: Grid, arguments: &[Argument]) -> Result<()> {
         let (Ok(across), Ok(down)) = (u32::try_from(grid.blocks.0), u32::try_from(grid.blocks.1))
         else {
-            return Err(Error::Unsupported(format!("{} in so many blocks", kernel.name)));
+            return Err(Error::Unsupported(format!("{} with this number of blocks", kernel.name)));
         };
         let blocks = (across, down, 1);
         if blocks.0 == 0 || blocks.1 == 0 {

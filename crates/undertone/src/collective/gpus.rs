@@ -92,8 +92,8 @@ pub struct Gpus {
 }
 
 impl Ranks {
-    /// The same ranks, with their GPUs connected by NCCL if possible and wanted. Also returns how
-    /// sums are reduced, if there is something to report.
+    /// The same ranks, with their GPUs connected by NCCL if this is possible and requested. Also
+    /// returns how sums are reduced, if there is something to report.
     pub fn with_gpus(mut self, wanted: NcclUse, device: &Device) -> Result<(Self, Option<String>)> {
         let gpu = match device {
             Device::Cpu => None,
@@ -148,7 +148,7 @@ impl Gpus {
     /// bit-identical to sums through the host.
     pub fn all_reduce(&self, matrices: &[Matrix]) -> Result<Vec<Matrix>> {
         let matrices = matrices.iter().map(on_gpu).collect::<Result<Vec<_>>>()?;
-        let sums = self.told(self.nccl.all_reduce(&matrices, &|| self.has_ended()))?;
+        let sums = self.naming_lost_rank(self.nccl.all_reduce(&matrices, &|| self.has_ended()))?;
         Ok(sums.into_iter().map(Matrix::Cuda).collect())
     }
 
@@ -156,20 +156,20 @@ impl Gpus {
     /// over all ranks in rank order.
     pub fn reduce_scatter(&self, matrix: &Matrix) -> Result<Matrix> {
         let matrix = on_gpu(matrix)?;
-        let sum = self.told(self.nccl.reduce_scatter(&matrix, &|| self.has_ended()))?;
+        let sum = self.naming_lost_rank(self.nccl.reduce_scatter(&matrix, &|| self.has_ended()))?;
         Ok(Matrix::Cuda(sum))
     }
 
     /// The rows of all ranks, in rank order.
     pub fn all_gather(&self, own: &Matrix) -> Result<Matrix> {
         let own = on_gpu(own)?;
-        Ok(Matrix::Cuda(self.told(self.nccl.all_gather(&own, &|| self.has_ended()))?))
+        Ok(Matrix::Cuda(self.naming_lost_rank(self.nccl.all_gather(&own, &|| self.has_ended()))?))
     }
 
     /// The matrix of rank 0; on other ranks, `own` only provides the shape.
     pub fn broadcast(&self, own: &Matrix) -> Result<Matrix> {
         let own = on_gpu(own)?;
-        Ok(Matrix::Cuda(self.told(self.nccl.broadcast(&own, &|| self.has_ended()))?))
+        Ok(Matrix::Cuda(self.naming_lost_rank(self.nccl.broadcast(&own, &|| self.has_ended()))?))
     }
 
     fn has_ended(&self) -> bool {
@@ -177,7 +177,7 @@ impl Gpus {
     }
 
     /// Replaces an NCCL error by the name of the rank that has ended, if there is one.
-    fn told<T>(&self, result: crate::tensor::Result<T>) -> Result<T> {
+    fn naming_lost_rank<T>(&self, result: crate::tensor::Result<T>) -> Result<T> {
         result.map_err(|error| self.control.check().err().unwrap_or_else(|| of_device(error)))
     }
 }
@@ -227,10 +227,10 @@ mod tests {
 
     #[test]
     fn a_process_on_the_cpu_has_no_nccl() {
-        let (ranks, told) = Ranks::alone().with_gpus(NcclUse::Auto, &Device::Cpu).unwrap();
-        assert!(ranks.gpus().is_none() && told.is_none());
-        let told = Ranks::alone().with_gpus(NcclUse::On, &Device::Cpu).unwrap_err();
-        assert!(!told.is_of_system());
-        assert!(told.to_string().contains("rank 0 computes on the CPU"), "{told}");
+        let (ranks, note) = Ranks::alone().with_gpus(NcclUse::Auto, &Device::Cpu).unwrap();
+        assert!(ranks.gpus().is_none() && note.is_none());
+        let error = Ranks::alone().with_gpus(NcclUse::On, &Device::Cpu).unwrap_err();
+        assert!(!error.is_of_system());
+        assert!(error.to_string().contains("rank 0 computes on the CPU"), "{error}");
     }
 }

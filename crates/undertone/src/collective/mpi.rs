@@ -107,7 +107,7 @@ impl Collective for Mpi {
         received[0].as_slice().try_into().map_err(|_| Error::out_of_step())
     }
 
-    /// MPI has no other way to end all ranks.
+    /// MPI offers no other way to end all ranks.
     fn abort(&self, why: &Error) {
         eprintln!("error: rank {}: {why}", self.rank);
         SimpleCommunicator::world().abort(if why.is_of_system() { 1 } else { 2 });

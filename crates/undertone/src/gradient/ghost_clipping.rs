@@ -19,15 +19,16 @@ use std::ops::Range;
 const MOST_VECTORS: usize = 4;
 
 /// Receives the factors of the backward pass over one batch, computes per-unit (per-example) norms
-/// from them, and forms the clipped sum from what is kept, without a second backward pass: of small
-/// parameters the per-unit gradients, whose norms are then exact, and of others the factors, whose
-/// norms come from the ghost norm formula.
+/// from them, and forms the clipped sum from what it keeps, without a second backward pass. For
+/// small parameters it keeps the per-unit gradients, whose norms are then exact; for others it
+/// keeps the factors, whose norms come from the ghost norm formula.
 pub struct GhostClipping<'a> {
     units: UnitRows,
     groups: &'a ClippingGroups,
     /// Upper bounds on the squared norms, for each group and unit.
     squared: Vec<UnitSums>,
-    /// Which gradients are kept, and the choice for each parameter whose factor arrived.
+    /// Selects which gradients are kept, and the choice for each parameter whose factor has
+    /// arrived.
     keep: KeepGradients,
     held: HashMap<ParameterId, Holding>,
     kept: Vec<Factor>,
@@ -62,14 +63,14 @@ impl<'a> GhostClipping<'a> {
         }
     }
 
-    /// Keeps other gradients than those of small parameters.
+    /// Changes which gradients are kept; by default, those of small parameters.
     pub fn keeping(self, keep: KeepGradients) -> Self {
         Self { keep, ..self }
     }
 
-    /// Keeps gradients of small parameters, and computes norms only of the others: their factors are
-    /// dropped, except those of parameters that are used twice (`tied`), and are received again in a
-    /// [second pass](ClippedUnits::second_pass) if there are any.
+    /// Keeps gradients of small parameters and computes only the norms of the others. Their factors
+    /// are dropped, except those of parameters that are used twice (`tied`), and are received again
+    /// in a [second pass](ClippedUnits::second_pass) if there are any.
     pub fn of_norms(units: UnitRows, groups: &'a ClippingGroups, tied: Vec<ParameterId>) -> Self {
         Self { dropped: Some(HashSet::new()), tied, ..Self::new(units, groups) }
     }
@@ -119,8 +120,8 @@ impl<'a> GhostClipping<'a> {
         match &mut self.dropped {
             Some(dropped) if !self.tied.contains(&parameter) => {
                 if !dropped.insert(parameter) {
-                    let told = "a parameter is used twice, and its first use was not kept";
-                    return Err(crate::tensor::Error::Unsupported(told.into()));
+                    let problem = "a parameter is used twice, and its first use was not kept";
+                    return Err(crate::tensor::Error::Unsupported(problem.into()));
                 }
                 // Flush deferred work, which would keep factors alive.
                 self.squared.iter_mut().try_for_each(UnitSums::compute)
@@ -206,7 +207,7 @@ impl<'a> GhostClipping<'a> {
                 norms::gradients(left, right, &ranges)?
             }
             Factor::Rows { indices, output_gradient, .. } => {
-                // One table for each unit, below each other.
+                // One table per unit, stacked vertically.
                 let [rows, columns] = self.groups.shape(factor.parameter());
                 let mut indices = indices.clone();
                 for (unit, range) in ranges.iter().enumerate() {
@@ -316,9 +317,9 @@ impl Receiver for GhostClipping<'_> {
 /// G, H⟩ without weights.
 fn weigh_table(table: &Factor, weights: &CoordinateWeights) -> Result<Factor> {
     let Factor::Rows { parameter, indices, output_gradient, tokens } = table else {
-        let told = "only an embedding table can be tied if each of its coordinates has a weight of \
+        let problem = "only an embedding table can be tied if each of its coordinates has a weight of \
          its own; use factored weights";
-        return Err(crate::tensor::Error::Unsupported(told.into()));
+        return Err(crate::tensor::Error::Unsupported(problem.into()));
     };
     let output_gradient = crate::tensor::weigh_rows(output_gradient, Some(indices), weights)?;
     let (indices, tokens) = (indices.clone(), tokens.clone());

@@ -1,25 +1,25 @@
 //! Kept gradients: the gradient of each unit in a small parameter, formed once during the backward
 //! pass and kept until the clipping factors are known.
 //!
-//! A factor pair of T tokens has T (p + d) values, and its gradient has p d. LoRA's matrices have p =
-//! rank and many tokens, so their gradients are many times smaller than their factors. Such a
-//! gradient is formed by one product for each unit, as in non-private training. Its norm is then
-//! that of the stored numbers, and the clipped sum Σ_i c_i g_i reads them once more, in place of a
-//! second product over all tokens. With recomputed activations, no second backward pass is needed.
+//! A factor pair of T tokens has T (p + d) values, and its gradient has p d. LoRA's matrices have p
+//! = rank and many tokens, so their gradients are many times smaller than their factors. One
+//! product per unit forms such a gradient, as in non-private training. Its norm is computed from
+//! the stored values, and the clipped sum Σ_i c_i g_i reads them once more, instead of a second
+//! product over all tokens. With recomputed activations, no second backward pass is needed.
 //!
-//! **Statement.** What unit i adds to a group of the sum has a norm of at most C_k. *Proof:* The
-//! squared norm is the sum of the squares of the stored numbers, in f64, times 1 + 10⁻⁶. The error
-//! with which the numbers were formed, in whatever precision, is in the norm as well as in what is
-//! added: no bound on it is needed. In f64 the square of an f32 is exact, even where it would
-//! underflow in f32, and a sum of n ≤ 2²⁶ squares, each with up to two weights, has a relative error
-//! of less than n 2⁻⁵², which is far below 10⁻⁶. The product of a number and its clipping factor
-//! c < 1 is rounded to f32, which makes it larger by at most 2⁻²⁴ of it, or by 2⁻¹⁵⁰ if it is
-//! subnormal. The former is far below 10⁻⁶, and so is the latter in relation to C_k = c ‖g_k‖ ≥
-//! 10⁻¹⁰. A factor of 1 changes nothing, and a unit with the factor 0 is left out, whatever its
-//! numbers are. ∎
+//! **Statement.** The contribution of unit i to a group of the sum has a norm of at most C_k.
+//! *Proof:* The squared norm is the sum of the squares of the stored values, in f64, times 1 +
+//! 10⁻⁶. The error of forming these values, in whatever precision, is in the norm as well as in the
+//! contribution: no bound on it is needed. In f64 the square of an f32 is exact, even where it
+//! would underflow in f32, and a sum of n ≤ 2²⁶ squares, each with up to two weights, has a
+//! relative error of less than n 2⁻⁵², which is far below 10⁻⁶. The product of a value and its
+//! clipping factor c < 1 is rounded to f32, which makes it larger by at most 2⁻²⁴ of it, or by
+//! 2⁻¹⁵⁰ if it is subnormal. The former is far below 10⁻⁶, and so is the latter in relation to C_k
+//! = c ‖g_k‖ ≥ 10⁻¹⁰. A factor of 1 changes nothing, and a unit with the factor 0 is left out,
+//! whatever its values are. ∎
 //!
-//! Only the gradients of several uses of a parameter, and those of the sequences of one unit, are
-//! added before the norm is computed: the norm is that of their sum.
+//! Gradients of several uses of a parameter, and of several sequences of one unit, are added before
+//! the norm is computed: the norm is that of their sum.
 
 use super::groups::{ClippingGroups, ParameterGroups, Part};
 use super::weights::Weights;
@@ -28,30 +28,30 @@ use crate::tensor::unit_norms::{SquareWeights, UnitSums};
 use crate::tensor::{self, Matrix, Result};
 use std::collections::BTreeMap;
 
-/// How the per-unit gradients of a parameter are held until their norms are known.
+/// How the per-unit gradients of a parameter are stored until their norms are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holding {
     /// Formed, one row per unit.
     KeptGradients,
     /// Never formed: norms come from the factors (ghost norms), and the clipped sum is a product of
-    /// the factors, which are kept or computed again (book-keeping).
+    /// the factors, which are kept or recomputed (book-keeping).
     Factors,
 }
 
-/// Which gradients are kept. Vectors (biases, norm weights) always are.
+/// Selects which gradients are kept. Those of vectors (biases, norm weights) always are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepGradients {
-    /// Those that are smaller than the factors of a short text: see [`keeps_gradient`].
+    /// Gradients smaller than the factors of a short text: see [`keeps_gradient`].
     #[default]
     Small,
-    /// Those of vectors only.
+    /// Only gradients of vectors.
     Vectors,
-    /// All.
+    /// All gradients.
     All,
 }
 
 impl Holding {
-    /// The choice for a parameter of this shape, by its first factor.
+    /// The choice for a parameter of this shape, given its first factor.
     pub(super) fn of(factor: &Factor, shape: [usize; 2], keep: KeepGradients) -> Self {
         let is_kept = match (factor, keep) {
             (Factor::Sum { .. } | Factor::Scale { .. }, _) | (_, KeepGradients::All) => true,
@@ -146,7 +146,7 @@ mod tests {
         let table = Factor::Rows { parameter, indices, output_gradient, tokens: None };
         let bias = Factor::Sum { parameter, output_gradient: one(), tokens };
         for (factor, shape, kept) in [
-            // LoRA of any usual rank, either way.
+            // LoRA of any common rank, in both orientations.
             (&product, [8, 768], true),
             (&product, [4096, 64], true),
             (&product, [128_256, 16], true),
@@ -154,7 +154,7 @@ mod tests {
             // A head, and a layer of the base model.
             (&product, [3, 768], true),
             (&product, [384, 384], false),
-            // Segment embeddings; those of words, however narrow.
+            // Segment embeddings, and word embeddings, however narrow.
             (&table, [2, 768], true),
             (&table, [30_522, 8], false),
             (&bias, [1, 1 << 20], true),

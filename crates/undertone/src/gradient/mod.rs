@@ -1,8 +1,8 @@
 //! Clipped sums of per-example gradients, computed by ghost clipping with book-keeping. This takes
 //! one backward pass, or two if activations are recomputed to save memory. A per-example gradient
-//! that is smaller than its factors, as of LoRA, is formed and kept (`kept_gradients.rs`) until it is
-//! clipped, and needs no second pass; others are formed only if that is cheaper or the only way to
-//! get their norm, and never stored.
+//! that is smaller than its factors, such as that of LoRA, is formed and kept (`kept_gradients.rs`)
+//! until it is clipped, and needs no second pass. Other gradients are formed only if that is
+//! cheaper or the only way to compute their norm, and are never stored.
 //!
 //! # What is computed
 //!

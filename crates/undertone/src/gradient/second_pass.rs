@@ -25,8 +25,8 @@ pub struct ClippedUnits<'g> {
 }
 
 impl<'g> ClippedUnits<'g> {
-    /// Whether factors were dropped, so that a [second pass](Self::second_pass) has to compute them
-    /// again. Without, the [sum](Self::sum) is of what was kept.
+    /// Whether factors were dropped, so that a [second pass](Self::second_pass) must recompute
+    /// them. Otherwise, the [sum](Self::sum) uses what was kept.
     pub fn needs_second_pass(&self) -> bool {
         self.needs_second_pass
     }
@@ -44,8 +44,8 @@ impl<'g> ClippedUnits<'g> {
         Ok(clipped)
     }
 
-    /// Adds the kept gradients, clipped, and returns a receiver that adds the other factors of a
-    /// second backward pass.
+    /// Adds the kept gradients, clipped, and returns a receiver that adds the remaining factors
+    /// from a second backward pass.
     pub fn second_pass(self, sum: &mut ClippedSum) -> Result<SecondPass<'g, '_>> {
         let Self { units, groups, kept_gradients, factors, clipped, .. } = self;
         sum.count(&clipped);
@@ -57,19 +57,19 @@ impl<'g> ClippedUnits<'g> {
     }
 }
 
-/// Adds every factor to the clipped sum as it arrives, without keeping it: the factors that the
-/// first pass kept, or those of a second backward pass.
+/// Adds every factor to the clipped sum as it arrives, without keeping it: the factors kept by the
+/// first pass, or those of a second backward pass.
 ///
 /// A second pass computes the same factors as the first, bit for bit: it runs the same operations
-/// on the same values, with the same dropout masks. So the clipping factors match the gradients
-/// that are added.
+/// on the same values with the same dropout masks. The clipping factors therefore match the
+/// gradients that are added.
 pub struct SecondPass<'g, 's> {
     units: UnitRows,
     groups: &'g ClippingGroups,
     /// Clipping factors, `[groups][units]`.
     factors: Vec<Vec<f32>>,
     sum: &'s mut ClippedSum,
-    /// The gradients that the first pass kept, which have been added.
+    /// The gradients kept by the first pass, which have already been added.
     added: KeptGradients,
     /// The clipping factor of each token, by group; most factors have one row per token.
     of_tokens: HashMap<usize, RowWeights>,

@@ -22,7 +22,7 @@ pub enum TrainingEvent<'a> {
     /// A problem that matters but does not stop the run.
     Warning { message: &'a str },
     /// How the sums of several ranks are reduced, if they compute on GPUs.
-    Sums { told: &'a str },
+    Sums { message: &'a str },
     /// The relevance map of another example was computed.
     Relevance { done: usize, examples: usize },
     /// The gradients of some public examples, used for weights, were computed.

@@ -1,8 +1,8 @@
-//! The memory that a run needs, measured by computing what it computes: micro-batches and
-//! evaluation of the shapes that its own texts give rise to, on synthetic tokens.
+//! Measures the memory that a run needs by running micro-batches and an evaluation on synthetic
+//! tokens, in the shapes that result from the run's own texts.
 //!
-//! The peak depends on the lengths of the texts. It is shown to whoever starts the run, like the
-//! peak of the run itself, and is not released.
+//! The peak depends on the lengths of the texts. Like the peak of the run itself, it is shown to
+//! whoever starts the run and is not released.
 
 use super::steps::mix;
 use crate::data::{Batch, Dataset, Example, Target, micro_batches, pieces};
@@ -19,17 +19,17 @@ use undertone_run::Resolved;
 /// Number of samples from which the steps with the largest micro-batches are chosen.
 const SAMPLES: u64 = 64;
 
-/// Number of steps that are taken. Moments exist after the first only.
+/// Number of steps taken. The optimizer's moments exist only after the first.
 const STEPS: usize = 2;
 
-/// Number of micro-batches of a step. Their different sizes leave gaps between matrices.
+/// Number of micro-batches per step. Their different sizes leave gaps between matrices.
 const BATCHES: usize = 6;
 
-/// Time after which each step only takes its largest micro-batch.
+/// Time after which a step runs only its largest micro-batch.
 const LONG: Duration = Duration::from_secs(40);
 
-/// Takes a step and evaluates as the run would, so that the peak of the process is that of the
-/// run. `rate` is the share of units in a step.
+/// Takes a step and evaluates as the run would, so that the process reaches the peak of the run.
+/// `rate` is the share of units in a step.
 pub fn exercise(
     plan: &Plan,
     learner: &mut Learner,
@@ -38,7 +38,7 @@ pub fn exercise(
     validation: Option<&Dataset>,
     rate: f64,
 ) -> Result<()> {
-    // Masks of another draw have about as many positions.
+    // Masks from another draw have about the same number of positions.
     let examples = data.for_evaluation();
     let auto = learner.model.micro_batch();
     let compute = &plan.compute;
@@ -57,7 +57,7 @@ pub fn exercise(
     let lengths = |batch: &Vec<usize>, power: u32| -> usize {
         batch.iter().map(|&i| examples[i].tokens.len().pow(power)).sum()
     };
-    // Most tokens, then most pairs of tokens in attention.
+    // The batch with the most tokens, then the one with the most pairs of tokens in attention.
     let size = |batch: &Vec<usize>| (lengths(batch, 1), lengths(batch, 2));
     steps.sort_by_key(|batches| Reverse(batches.iter().map(size).max()));
     let begun = Instant::now();
@@ -90,8 +90,8 @@ pub fn exercise(
     Ok(())
 }
 
-/// Computes ε of the plan, as the run does after each epoch: the accountant's transforms take memory
-/// besides what the allocator keeps of a step.
+/// Computes ε of the plan, as the run does after each epoch: the accountant's transforms need
+/// memory in addition to what the allocator keeps from a step.
 fn compute_epsilon(plan: &Plan, resolved: &Resolved) -> Result<()> {
     let (Some(delta), Some(sampling_rate)) = (plan.delta(), resolved.sampling_rate) else {
         return Ok(());
@@ -105,7 +105,7 @@ fn compute_epsilon(plan: &Plan, resolved: &Resolved) -> Result<()> {
     Ok(())
 }
 
-/// A step over some micro-batches; it changes hardly anything.
+/// A step over some micro-batches that hardly changes the weights.
 fn step<'a>(
     learner: &mut Learner,
     number: u64,
@@ -130,7 +130,7 @@ fn step<'a>(
     Ok(())
 }
 
-/// An example of the same shape with other tokens and another class.
+/// An example of the same shape with different tokens and a different class.
 fn like(example: &Example, model: &model::Model) -> Example {
     let vocabulary = model.parameters.get(model.network.embeddings.tokens).shape[0] as u64;
     let token = |i: usize| (mix(i as u64) % vocabulary) as u32;

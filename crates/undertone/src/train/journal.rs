@@ -13,8 +13,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the files and keeps the records up to step `done`. `private` says whether the run's
-    /// guarantee holds.
+    /// Opens the files and keeps the records up to step `done`. `private` indicates whether the
+    /// run's guarantee holds.
     pub fn open(
         folder: &RunFolder,
         plan: &RunFile,

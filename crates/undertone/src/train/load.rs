@@ -1,4 +1,4 @@
-//! What a run and a dry run have in common: everything is loaded and checked and the noise is
+//! The common part of a run and a dry run: everything is loaded and checked and the noise is
 //! calibrated, before anything is released.
 
 use crate::data::Dataset;
@@ -44,7 +44,7 @@ pub fn load(
     Ok((prepared, resolved))
 }
 
-/// Rejects a batch of more users than there are, since the accountant's error would refer to
+/// Rejects a batch larger than the number of users, because the accountant's error would refer to
 /// examples.
 fn check_batch(plan: &Plan, units: usize) -> Result<()> {
     let batch = plan.training.batch;

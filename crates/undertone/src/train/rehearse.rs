@@ -1,9 +1,9 @@
 //! A dry run: everything that is determined before the first step, and one step on synthetic
 //! tokens.
 //!
-//! Nothing is released and nothing is written. [`rehearse`] loads and checks what a run loads and
-//! checks, in the same code; [`rehearse_model`] only counts the rows and units of the training file.
-//! The timed step reads no rows; the measured memory depends on the lengths of the texts.
+//! Nothing is released and nothing is written. [`rehearse`] loads and checks everything that a run
+//! does, with the same code; [`rehearse_model`] only counts the rows and units of the training
+//! file. The timed step reads no rows; the measured memory depends on the lengths of the texts.
 
 use super::footprint::exercise;
 use super::load::{device_of, load};
@@ -177,7 +177,7 @@ fn timed(
     };
     let mut learner = Learner::new(model, plan.optimizer(), protection);
     let typical = typical.unwrap_or(long / 4).clamp(1, long.max(1));
-    // Before the long texts, which the run may not have.
+    // Measured before the long texts, which the run may not contain.
     let mut memory_bytes = None;
     if let Some((texts, resolved, rate)) = texts {
         let Texts { data, validation } = texts;

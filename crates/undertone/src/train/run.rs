@@ -137,7 +137,7 @@ fn train_rank(
     let (with_gpus, sums) = ranks.with_gpus(plan.compute.nccl, &device)?;
     ranks = with_gpus;
     if let Some(sums) = &sums {
-        callback(TrainingEvent::Sums { told: sums });
+        callback(TrainingEvent::Sums { message: sums });
     }
     let mut as_many_ranks = true;
     if let (Some(folder), true) = (&folder, begun) {
@@ -222,8 +222,8 @@ fn check_ledger_is_there(folder: &RunFolder) -> Result<()> {
 }
 
 impl Run {
-    /// Free space that the rest of the run needs at most: a checkpoint that is written beside the
-    /// last one, another of the best epoch, and the model.
+    /// Upper bound on the free space that the rest of the run needs: a checkpoint written beside
+    /// the last one, another one of the best epoch, and the model.
     fn bytes_on_disk(&self) -> u64 {
         let (trainable, total) = self.learner.model.parameters.count();
         let moments = match self.plan.training.optimizer {
@@ -231,7 +231,7 @@ impl Run {
             OptimizerKind::Adamw | OptimizerKind::AdamCorrected => 2,
         };
         let average = usize::from(self.plan.training.average.is_some());
-        // Methods that learn keep one number for each coordinate.
+        // Methods that learn store one number per coordinate.
         let checkpoint = (1 + moments + average + 1) * trainable;
         let checkpoints = 1 + usize::from(self.plan.training.stop_early.is_some());
         let saved = if self.saves_whole_model() { total } else { trainable };
@@ -340,7 +340,7 @@ impl Run {
         Ok(summary)
     }
 
-    /// What the whole plan would have guaranteed, if not all of its steps were taken.
+    /// The guarantee of the whole plan, if not all of its steps were taken.
     fn stopped(&self) -> Result<Option<Stopped>> {
         if self.done == self.steps() || self.early_stop.is_some() {
             return Ok(None);

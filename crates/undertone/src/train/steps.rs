@@ -217,7 +217,7 @@ impl Run {
         self.choose_epoch()
     }
 
-    /// Ends the run with the weights of its checkpoint, and drops the metrics of steps after it.
+    /// Ends the run with the weights of its checkpoint and drops the metrics of later steps.
     pub(super) fn end_here(&mut self) -> Result<()> {
         self.open_journal()?;
         self.restore_epoch()?;
@@ -229,7 +229,7 @@ impl Run {
         Ok(())
     }
 
-    /// Opens the files that grow with each step, on rank 0, and drops what comes after the last one.
+    /// Opens the files that grow with each step, on rank 0, and drops records of later steps.
     fn open_journal(&self) -> Result<Option<Journal>> {
         let private = self.procedure.not_private_because().is_none();
         let plan = self.plan.file();

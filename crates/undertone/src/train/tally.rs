@@ -8,7 +8,7 @@
 use crate::collective::{self, Ranks};
 use crate::error::Result;
 
-/// What one rank, or all ranks together, have added in a step.
+/// The contribution of one rank, or of all ranks together, to a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Number of examples.
@@ -17,9 +17,9 @@ pub struct Tally {
     positions: u64,
     /// Sum of the examples' losses.
     pub losses: f64,
-    /// Number of ranks that were asked to stop after this step.
+    /// Number of ranks asked to stop after this step.
     pub stop: u64,
-    /// Number of ranks that request a checkpoint after this step: rank 0 does so, by its clock.
+    /// Number of ranks that request a checkpoint after this step. Only rank 0 does, by its clock.
     pub save: u64,
 }
 
@@ -89,8 +89,8 @@ mod tests {
         assert_eq!((found.examples, found.losses), (3, 0.5));
         assert_eq!(Tally::default().of_all(&alone, 0).unwrap(), Tally::default());
         for wrong in [&[0, 1, 1][..], &[0, 1, 2, 2], &[0, 1], &[0, 1, 3]] {
-            let told = tally(wrong).of_all(&alone, 3).unwrap_err().to_string();
-            assert!(told.contains("nothing was released"), "{told}");
+            let message = tally(wrong).of_all(&alone, 3).unwrap_err().to_string();
+            assert!(message.contains("nothing was released"), "{message}");
         }
     }
 }

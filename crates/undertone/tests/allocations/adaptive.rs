@@ -1,4 +1,4 @@
-//! Adaptive clipping: the count that a step releases beside the gradients.
+//! Adaptive clipping: the count that a step releases in addition to the gradients.
 
 use super::*;
 
@@ -17,9 +17,9 @@ fn adaptive_step(learner: &mut Learner, batch: &Batch, number: u64, noise: f64, 
     steps::take(learner, batch, step);
 }
 
-/// The step is a Gaussian mechanism on gradient and count together: with noise s on the one and s_b
-/// on the other, a unit that moves them by C and by ½ is as far as one that moves a plain sum
-/// with σ. Fails if the count is not paid for, or not by its whole sensitivity.
+/// The step is a Gaussian mechanism on gradient and count together. With noise s on the gradient
+/// and s_b on the count, a unit that moves them by C and by ½ moves the pair as far as a unit moves
+/// a plain sum with σ. Fails if the count is not accounted for, or not with its full sensitivity.
 #[test]
 fn adaptive_clipping_pays_for_the_count() {
     for (sigma, count_std) in [(0.7, 1.0), (1.3, 3.0), (4.0, 2.5), (0.5, 100.0)] {
@@ -31,7 +31,7 @@ fn adaptive_clipping_pays_for_the_count() {
         assert!(std > sigma * bound, "the gradient alone gets more noise than without the count");
         assert!((allocation.noise_multiplier() / sigma - 1.0).abs() < 1e-12);
     }
-    // Noise on the count that alone costs more than the step may: refused.
+    // Noise on the count that alone costs more than the step may is refused.
     let model = model(&lora());
     let method = adaptive(AdaptiveClip::default(), 1.0)(&model.parameters);
     let protection = Protection { method, noise: Noise::new(&Secret::from_seed(4)) };
@@ -41,7 +41,7 @@ fn adaptive_clipping_pays_for_the_count() {
     assert!(learner.begin_step(settings).is_err());
 }
 
-/// The released count has the noise that is paid for, and one unit moves it by a half.
+/// The released count has the noise that is accounted for, and one unit moves it by ½.
 #[test]
 fn the_count_of_adaptive_clipping_is_noisy() {
     let (count_std, divisor, rate) = (2.0, 8.0, 0.2);
@@ -63,7 +63,7 @@ fn the_count_of_adaptive_clipping_is_noisy() {
     assert!(mean.abs() < 5.0 * count_std / n.sqrt(), "{mean}");
     let error = 5.0 * (2.0 / n).sqrt();
     assert!((variance / count_std.powi(2) - 1.0).abs() < error, "{variance}");
-    // The same noise with and without a unit.
+    // The same noise, with and without a unit.
     let all = examples();
     let moved = |count: usize| {
         let mut learner = after(0, 1.0, &lora(), adaptive(settings, count_std));
@@ -71,11 +71,12 @@ fn the_count_of_adaptive_clipping_is_noisy() {
         adaptive_step(&mut learner, &Batch::pack(&all[..count]), 3, 1.0, divisor);
         -(bound(&learner) / before).ln() / rate * divisor
     };
-    // The noisy count lies on a grid, of at most 1/256 of the std.
+    // The noisy count lies on a grid with a spacing of at most 1/256 of the std.
     assert!(((moved(8) - moved(7)).abs() - 0.5).abs() < count_std / 200.0);
 }
 
-/// C goes to where the asked share of the gradients lies within it, and a resumed run has it.
+/// C converges to the bound that the requested share of gradients satisfies, and a resumed run
+/// restores it.
 #[test]
 fn adaptive_clipping_finds_the_quantile() {
     let settings = AdaptiveClip { quantile: 0.6, initial: 100.0, ..AdaptiveClip::default() };
@@ -92,7 +93,7 @@ fn adaptive_clipping_finds_the_quantile() {
     norms.sort_by(f64::total_cmp);
     let (mut logs, many) = (0.0, 400);
     for number in 0..many {
-        // Of 80 units in expectation, so that the noise of the count is small.
+        // 80 units in expectation, so that the noise of the count is small.
         let ten: Vec<Example> = (0..10_u32)
             .flat_map(|copy| {
                 examples().into_iter().map(move |mut e| {

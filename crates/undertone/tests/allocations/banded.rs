@@ -15,7 +15,7 @@ fn learner(kind: OptimizerKind) -> Learner {
     Learner::new(model, settings, Some(protection))
 }
 
-/// What a step releases about a batch, under SGD with learning rate 1.
+/// The values that a step releases about a batch, under SGD with learning rate 1.
 fn step(learner: &mut Learner, batch: &Batch, number: u64, noise_multiplier: f64) -> Vec<f64> {
     let before = trained(learner);
     let settings = StepSettings { number, noise_multiplier, divisor: 1.0, learning_rate: 1.0 };
@@ -27,8 +27,8 @@ fn variance(numbers: &[f64]) -> f64 {
     numbers.iter().map(|x| x * x).sum::<f64>() / numbers.len() as f64
 }
 
-/// C times the released noise is white, with the std that is paid for: fails if the noise of any
-/// step is scaled wrongly, left out, or correlated in another way than the proof has it.
+/// C times the released noise is white, with the std that is accounted for. This fails if the noise
+/// of any step is scaled wrongly, left out, or correlated differently than in the proof.
 #[test]
 fn the_matrix_makes_the_noise_white() {
     let (sigma, clip, steps) = (40.0, 0.5, 14);
@@ -57,7 +57,7 @@ fn the_matrix_makes_the_noise_white() {
             assert!(correlation.abs() < 5.5 / count.sqrt(), "steps {s} and {t}: {correlation}");
         }
     }
-    // What it is for: the sum over the steps has less noise than with independent noise.
+    // The purpose of the method: the sum over the steps has less noise than with independent noise.
     let sum: Vec<f64> = (0..noise[0].len()).map(|i| noise.iter().map(|row| row[i]).sum()).collect();
     let inverse = bands.inverse(noise.len());
     let prefix = |k: usize| inverse[..=k].iter().sum::<f64>();
@@ -67,7 +67,7 @@ fn the_matrix_makes_the_noise_white() {
     assert!(expected < 0.7 * noise.len() as f64 * scale, "{}", expected / scale);
 }
 
-/// A learner that begins in the middle computes the noise of the steps before again.
+/// A learner that starts in the middle recomputes the noise of the earlier steps.
 #[test]
 fn a_resumed_run_has_the_same_noise() {
     let nobody = Batch::pack(&[]);
@@ -75,7 +75,7 @@ fn a_resumed_run_has_the_same_noise() {
     let all: Vec<Vec<f64>> = (0..9).map(|number| step(&mut whole, &nobody, number, 2.0)).collect();
     let mut resumed = learner(OptimizerKind::Sgd);
     for number in [7, 8, 5] {
-        // From weights of its own, so that differences have other roundings.
+        // Its weights differ, so differences are rounded differently.
         let again = step(&mut resumed, &nobody, number, 2.0);
         for (x, y) in again.iter().zip(&all[number as usize]) {
             assert!((x - y).abs() < 1e-4, "step {number}: {x} {y}");
@@ -83,8 +83,8 @@ fn a_resumed_run_has_the_same_noise() {
     }
 }
 
-/// The optimizer that corrects for noise knows the noise of all steps, and not of the last alone:
-/// on noise alone its second moment is about zero.
+/// The noise-corrected optimizer uses the noise of all steps, not only of the last one: on noise
+/// alone, its second moment is about zero.
 #[test]
 fn the_corrected_optimizer_knows_how_far_noise_reaches() {
     let mut learner = learner(OptimizerKind::AdamCorrected);

@@ -14,7 +14,7 @@ pub fn some_map(parameters: &Parameters) -> RelevanceMap {
     RelevanceMap { of: of.collect() }
 }
 
-/// Examples of a public file: other texts than those of the batch.
+/// Examples of a public file, with texts that differ from those of the batch.
 pub fn public(count: u32) -> Dataset {
     let example = |i: u32| Example {
         tokens: (0..5 + i % 6).map(|t| (i * 17 + t * 13 + 3) % 50).collect(),
@@ -61,8 +61,8 @@ pub fn adaclip_by(form: ImportanceForm) -> AdaclipSection {
 
 pub type Make = Box<dyn Fn(&Parameters) -> AllocationMethod>;
 
-/// Every method by name, with a tuning, and whether its effective noise multiplier is the nominal
-/// one.
+/// Every method by name, with a fine-tuning method, and whether its effective noise multiplier
+/// equals the nominal one.
 pub fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
     let clip = Clip::Flat(0.3);
     let element = ImportanceSettings::usual(ImportanceForm::Element);

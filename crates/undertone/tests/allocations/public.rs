@@ -1,16 +1,17 @@
-//! Weights of public gradients.
+//! Weights computed from public gradients.
 
 use super::*;
 
-/// All weights of an allocator that knows them before the first step.
+/// All weights of an allocator whose weights are known before the first step.
 fn weights_of(tuning: &Tuning, fixed: FixedWeights) -> Vec<f64> {
     let learner = after(0, 0.5, tuning, move |_| AllocationMethod::Proved(Box::new(fixed.clone())));
     let allocation = learner.method().unwrap().allocator().allocation(1.0);
     coordinates(&learner, &allocation).iter().map(|c| c.weight).collect()
 }
 
-/// AdaClip's weights of public examples are those of the definition, (E g²)^(−½) over the clipped
-/// gradients of single examples; here computed one by one, with all examples in the first step.
+/// AdaClip's weights from public examples follow the definition, (E g²)^(−½) over the clipped
+/// gradients of single examples. Here these are computed one by one, with all examples in the first
+/// step.
 #[test]
 fn public_second_moments_are_those_of_single_examples() {
     let (clip, examples) = (Clip::Flat(0.05), public(9));
@@ -39,8 +40,8 @@ fn public_second_moments_are_those_of_single_examples() {
     }
 }
 
-/// Weights are a function of the public file, the model and the seed; and after a few steps
-/// LoRA's A has a gradient, though it has none at first.
+/// Weights are a function of the public file, the model and the seed. After a few steps LoRA's A
+/// has a gradient, although it has none at first.
 #[test]
 fn public_weights_are_reproducible_and_reach_every_tensor() {
     let clip = Clip::Automatic;

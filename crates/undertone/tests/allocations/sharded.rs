@@ -1,5 +1,5 @@
-//! The optimizer's state, the noise and the update are divided among ranks: bits are those of a
-//! learner that has the sum of all ranks and updates everything itself.
+//! The optimizer's state, the noise and the update are divided among ranks. The results are
+//! bit-identical to those of a learner that has the sum of all ranks and updates everything itself.
 
 use super::*;
 use crate::ranks::in_ranks;
@@ -25,7 +25,7 @@ fn bits(learner: &Learner) -> Vec<u64> {
     trained(learner).iter().map(|weight| weight.to_bits()).collect()
 }
 
-/// Two learners from the same model: one updates everything, the other its shard.
+/// Two learners with the same model: one updates everything, the other only its shard.
 fn compare(ranks: &Ranks, name: &str, settings: Settings, tuning: &Tuning, make: Option<&Make>) {
     let learner = || {
         let model = model(tuning);
@@ -56,7 +56,7 @@ fn compare(ranks: &Ranks, name: &str, settings: Settings, tuning: &Tuning, make:
         let context = format!("{name}, {:?}, {} ranks, step {number}", settings.kind, ranks.size());
         assert!(bits(&whole) == bits(&sharded), "{context}");
     }
-    // Each number of the optimizer's state is on one rank, and each rank has its share of them.
+    // Each value of the optimizer's state is on one rank, and the ranks have equal shares.
     let own = sharded.optimizer.state_len();
     let all: usize = ranks
         .all_gather(&own.to_le_bytes())
@@ -65,7 +65,7 @@ fn compare(ranks: &Ranks, name: &str, settings: Settings, tuning: &Tuning, make:
         .map(|bytes| usize::from_le_bytes(bytes.as_slice().try_into().unwrap()))
         .sum();
     assert_eq!(all, whole.optimizer.state_len(), "{name}");
-    // Two moments, and no cut within 256 coordinates.
+    // Two moments, and cuts only at multiples of 256 coordinates.
     let share = all as f64 / ranks.size() as f64;
     assert!((own as f64 - share).abs() < 2.0 * 256.0, "{name}: {own} of {all}");
 }
@@ -95,8 +95,8 @@ fn every_method_has_the_same_bits_in_shards() {
     }
 }
 
-/// Reduce-scatter and all-gather together send 8 p (N − 1)/N bytes; a method that learns from what
-/// was released gathers that too. Parts that are padded to equal length add up to 256 coordinates.
+/// Reduce-scatter and all-gather together send 8 p (N − 1)/N bytes; a method that learns from
+/// releases gathers these as well. Padding parts to equal length adds up to 256 coordinates.
 #[test]
 fn an_update_sends_no_more_than_an_all_reduce() {
     for ranks in [2, 3] {

@@ -1,10 +1,10 @@
-//! Activation checkpointing drops activations and factors, and computes them again.
+//! Activation checkpointing drops activations and factors and recomputes them.
 
 use super::*;
 use undertone::model::Receiver;
 
-/// Not a bit of the clipped sum changes on the CPU, with tied weights, several groups, weights of
-/// coordinates and dropout.
+/// On the CPU the clipped sum is bit-identical, with tied weights, several groups, coordinate
+/// weights and dropout.
 #[test]
 fn computing_activations_again_changes_no_bit() {
     for (architecture, task_head) in [
@@ -67,8 +67,8 @@ fn computing_activations_again_changes_no_bit() {
                 for (id, parameter) in model.parameters.iter() {
                     let values = |sum: &ClippedSum| Some(sum.get(id)?.to_vec().unwrap());
                     let (one, other) = (values(&kept), values(&again));
-                    // A GPU adds up squared norms in another order, in f64: the clipping factors
-                    // may differ in their last bit.
+                    // A GPU adds squared norms in a different order, in f64, so the clipping
+                    // factors may differ in their last bit.
                     let tolerance = if matches!(device, Device::Cpu) { 0.0 } else { 1e-6 };
                     let same = |x: &f32, y: &f32| (x - y).abs() <= tolerance * x.abs();
                     let agree = match (&one, &other) {
@@ -82,7 +82,7 @@ fn computing_activations_again_changes_no_bit() {
     }
 }
 
-/// A pass for norms alone that would miss the cross term of a tied weight is refused.
+/// A norms-only pass that would miss the cross term of a tied weight is refused.
 #[test]
 fn a_tied_parameter_that_nobody_named_is_refused() {
     let task_head = TaskHead::CausalLanguageModel;

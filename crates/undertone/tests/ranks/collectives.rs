@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use undertone::collective::Error;
 use undertone::collective::tcp::{Rendezvous, Tcp};
 
-/// A number that is not the sum of others without rounding.
+/// A value whose sums must be rounded.
 fn value(rank: usize, i: usize) -> f32 {
     ((rank * 7919 + i * 104_729) % 1009) as f32 / 997.0 - 0.5
 }
@@ -31,7 +31,7 @@ fn sums_are_added_in_the_order_of_the_ranks() {
     }
 }
 
-/// Each rank gets the sum of its part, and what all give is the same on all.
+/// Each rank gets the sum of its part, and gathered values are identical on all ranks.
 #[test]
 fn a_rank_gets_the_sum_of_its_part() {
     for ranks in [2, 3] {
@@ -47,7 +47,7 @@ fn a_rank_gets_the_sum_of_its_part() {
                 assert_eq!(sum, expected[ranks.rank() * each..(ranks.rank() + 1) * each]);
                 assert_eq!(ranks.all_gather_f32(&sum).unwrap(), expected);
             }
-            // Parts of unequal length are a mistake of the caller, found before anything is sent.
+            // Parts of unequal length are a caller error, detected before anything is sent.
             assert!(ranks.reduce_scatter(&vec![1.0; ranks.size() + 1]).is_err());
             let own = vec![7; ranks.rank()];
             let all = ranks.gather(&own).unwrap();
@@ -83,7 +83,7 @@ fn all_name_the_rank_that_is_lost() {
     for says_why in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let begun = Instant::now();
-        let told = in_ranks(3, folder.path(), |ranks| {
+        let messages = in_ranks(3, folder.path(), |ranks| {
             if ranks.rank() == 2 {
                 if says_why {
                     ranks.abort(&Error::System("the disk is full".into()));
@@ -94,9 +94,9 @@ fn all_name_the_rank_that_is_lost() {
             ranks.abort(&error);
             error.to_string()
         });
-        for told in &told[..2] {
+        for message in &messages[..2] {
             let why = if says_why { "has stopped: the disk is full" } else { "ended" };
-            assert!(told.contains("rank 2 on ") && told.contains(why), "{told}");
+            assert!(message.contains("rank 2 on ") && message.contains(why), "{message}");
         }
         assert!(begun.elapsed() < Duration::from_secs(30));
     }
@@ -113,17 +113,17 @@ fn ranks_that_do_not_go_together_are_refused() {
             .to_string()
     };
     let join = &join;
-    // Another number of ranks, and the same rank twice.
+    // A different number of ranks, and the same rank twice.
     for (other, about) in [((1, 3), "was started for 3 ranks, but rank 0 for 2"), ((0, 2), "")] {
         std::thread::scope(|scope| {
             let first = scope.spawn(move || join(0, 2, 2));
             if other.0 > 0 {
-                let told = join(other.0, other.1, 20);
-                assert!(told.contains(about), "{told}");
+                let message = join(other.0, other.1, 20);
+                assert!(message.contains(about), "{message}");
             }
-            let told = first.join().unwrap();
-            assert!(told.contains(about), "{told}");
-            assert!(other.0 > 0 || told.contains("rank 1 did not join"), "{told}");
+            let message = first.join().unwrap();
+            assert!(message.contains(about), "{message}");
+            assert!(other.0 > 0 || message.contains("rank 1 did not join"), "{message}");
         });
     }
     assert!(join(1, 2, 0).contains("rank 0 did not join"));
@@ -131,8 +131,8 @@ fn ranks_that_do_not_go_together_are_refused() {
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
 }
 
-/// Strangers that connect and say nothing, and one that says something else, keep no rank waiting:
-/// rank 0 has less time than it gives each of them.
+/// Foreign connections that send nothing, and one that sends something invalid, do not delay the
+/// ranks: rank 0 has less time than it grants each of them.
 #[test]
 fn silent_strangers_do_not_delay_ranks() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn silent_strangers_do_not_delay_ranks() {
     });
 }
 
-/// Whoever can write to the folder could replace the file with the job's key.
+/// Anyone who can write to the folder could replace the file with the job's key.
 #[cfg(unix)]
 #[test]
 fn a_folder_that_others_can_write_to_is_refused() {
@@ -189,6 +189,6 @@ fn a_key_that_others_can_read_is_refused() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let (folder, patience) = (folder.path().to_owned(), Duration::from_secs(1));
     let follower = Rendezvous { folder, rank: 1, ranks: 2, address: None, patience };
-    let told = Tcp::join(&follower).unwrap_err().to_string();
-    assert!(told.contains("is readable by others"), "{told}");
+    let message = Tcp::join(&follower).unwrap_err().to_string();
+    assert!(message.contains("is readable by others"), "{message}");
 }

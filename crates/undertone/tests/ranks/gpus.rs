@@ -1,5 +1,5 @@
-//! Ranks on a GPU, with `UNDERTONE_TEST_DEVICE=cuda`: sums that NCCL carries, which one rank alone
-//! can be asked to use, and ranks that share one GPU and so go through the host.
+//! Ranks on a GPU, with `UNDERTONE_TEST_DEVICE=cuda`: sums through NCCL, which a single rank can
+//! request, and ranks that share one GPU and therefore sum through the host.
 
 use super::methods::apart;
 use super::{Workshop, in_ranks};
@@ -9,15 +9,15 @@ use undertone::tensor::Precision;
 use undertone::tensor::{Device, Matrix};
 use undertone_run::NcclUse;
 
-/// The GPU that is tested, if one is.
+/// The GPU to test, if any.
 fn gpu() -> Option<Device> {
     devices().into_iter().find(|device| device.name() == "cuda")
 }
 
-/// One rank whose sums NCCL carries.
+/// A single rank whose sums use NCCL.
 fn by_nccl(gpu: &Device) -> Ranks {
-    let (ranks, told) = Ranks::alone().with_gpus(NcclUse::On, gpu).unwrap();
-    assert!(told.unwrap().contains("NCCL"));
+    let (ranks, note) = Ranks::alone().with_gpus(NcclUse::On, gpu).unwrap();
+    assert!(note.unwrap().contains("NCCL"));
     ranks
 }
 
@@ -30,7 +30,7 @@ fn nccl_gives_one_rank_what_it_put_in() {
     let Some(gpu) = gpu() else { return };
     let ranks = by_nccl(&gpu);
     let gpus = ranks.gpus().unwrap();
-    // Single numbers, rows that are no multiple of anything, nothing, and much.
+    // Single values, shapes that are multiples of nothing, an empty matrix, and a large one.
     let shapes = [(1, 1), (3, 7), (0, 5), (33, 96), (768, 3072), (2, 9001)];
     let on_gpu = |&(rows, columns): &(usize, usize)| {
         Matrix::from_vec(rows, columns, numbers(rows, columns)).to_device(&gpu).unwrap()
@@ -73,7 +73,7 @@ fn a_run_by_nccl_is_the_run_without() {
     }
 }
 
-/// Ranks that share a GPU are told that their sums go through the host.
+/// Ranks that share a GPU report that their sums go through the host.
 #[test]
 fn ranks_on_one_gpu_are_the_run_of_one_process() {
     let Some(gpu) = gpu() else { return };
@@ -89,24 +89,24 @@ fn ranks_on_one_gpu_are_the_run_of_one_process() {
         for ranks in [2, 4] {
             let name = format!("{kind}-{ranks}");
             let out = workshop.path(&name);
-            let told = in_ranks(ranks, &out.with_extension("job"), |ranks| {
+            let summaries = in_ranks(ranks, &out.with_extension("job"), |ranks| {
                 let device = &gpu;
                 workshop.start_on(&plan, &out, ranks, device).unwrap()
             });
-            assert!(told.iter().all(|one| one.ledger_hash == told[0].ledger_hash));
+            assert!(summaries.iter().all(|one| one.ledger_hash == summaries[0].ledger_hash));
             assert_eq!(workshop.events(&one), workshop.events(&name), "{name}");
             let apart = apart(&workshop.weights(&one), &workshop.weights(&name));
             assert!(apart <= 1e-6, "{name}: {apart:.1e} away");
         }
     }
     let folder = workshop.path("job");
-    let told = in_ranks(3, &folder, |ranks| {
-        let (ranks, told) = ranks.with_gpus(NcclUse::Auto, &gpu).unwrap();
+    let notes = in_ranks(3, &folder, |ranks| {
+        let (ranks, note) = ranks.with_gpus(NcclUse::Auto, &gpu).unwrap();
         ranks.barrier().unwrap();
         ranks.leave();
-        told.unwrap()
+        note.unwrap()
     });
-    for told in told {
-        assert_eq!(told, "sums go through the host: ranks 0 and 1 share a GPU");
+    for note in notes {
+        assert_eq!(note, "sums go through the host: ranks 0 and 1 share a GPU");
     }
 }

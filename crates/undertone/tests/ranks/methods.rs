@@ -1,5 +1,5 @@
-//! Every method on several ranks is the method of one process: the same ledger, the same weights up
-//! to the rounding of sums, and the same bits each time.
+//! Every method on several ranks equals the method in one process: the same ledger, the same
+//! weights up to the rounding of sums, and reproducible bits.
 
 use super::Workshop;
 use undertone::Plan;
@@ -37,8 +37,8 @@ fn compare(workshop: &Workshop, name: &str, plan: &Plan) {
     assert!(workshop.weights(&out("2")) == workshop.weights(&out("again")), "{name}: other bits");
 }
 
-/// 54 steps; 18 of a method whose weights follow what was released, by which rounding grows from
-/// step to step, as it does with micro-batches of another size.
+/// 54 steps, or 18 for methods whose weights follow what was released: rounding differences then
+/// grow from step to step, as they do with micro-batches of a different size.
 fn compare_all(methods: &[(&str, &str)], tunings: &[(&str, &str)], data: &str) {
     let workshop = Workshop::new();
     for (name, privacy) in methods {
@@ -66,7 +66,7 @@ fn gradient_methods_are_the_same_on_several_ranks() {
     ];
     let all: Vec<(&str, &str)> = all.iter().map(|(name, text)| (*name, text.as_str())).collect();
     compare_all(&all, &[("full", FULL)], "");
-    // With the same code behind them.
+    // The other methods share this code.
     compare_all(&all[..1], &[("lora", LORA)], "");
     compare_all(&all[3..4], &[("lora", LORA)], "");
 }
@@ -78,7 +78,7 @@ fn rap_ft_and_non_private_training_are_the_same_on_several_ranks() {
     compare_all(&[("none", "method = \"none\"")], &[("full", FULL), ("lora", LORA)], "");
 }
 
-/// Each rank averages the weights that it updates; metrics are those of the average of all.
+/// Each rank averages the weights that it updates; metrics use the average of all.
 #[test]
 fn averaged_weights_are_the_same_on_several_ranks() {
     let workshop = Workshop::new();
@@ -89,7 +89,7 @@ fn averaged_weights_are_the_same_on_several_ranks() {
     }
 }
 
-/// A user's gradient is clipped as a whole, by one rank.
+/// One rank clips a user's gradient as a whole.
 #[test]
 fn users_are_the_same_on_several_ranks() {
     let privacy = format!("{BUDGET}method = \"dp-sgd\"\nclip = 0.5");

@@ -1,5 +1,5 @@
-//! Runs of several ranks beside the run of one process. The ranks are threads here, connected by
-//! TCP as processes are; the tests of the command line start processes.
+//! Runs on several ranks compared with the run of one process. The ranks are threads here,
+//! connected by TCP like processes; the command-line tests start processes.
 
 mod collectives;
 mod gpus;
@@ -15,7 +15,7 @@ use undertone::run::Summary;
 use undertone::tensor::Device;
 use undertone::train::{Start, train};
 
-/// What each of so many ranks returns, in order.
+/// The results of `ranks` ranks, in order.
 pub fn in_ranks<T: Send>(ranks: usize, folder: &Path, each: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
     let rendezvous = |rank| Rendezvous {
         folder: folder.to_owned(),
@@ -33,7 +33,7 @@ pub fn in_ranks<T: Send>(ranks: usize, folder: &Path, each: impl Fn(Ranks) -> T 
     })
 }
 
-/// A folder with a small model, some rows and runs on them.
+/// A folder with a small model, training rows and runs on them.
 struct Workshop {
     folder: tempfile::TempDir,
 }
@@ -66,7 +66,7 @@ impl Workshop {
         self.folder.path().join(name)
     }
 
-    /// A plan with these tables for privacy and fine-tuning, and more keys of `[training]`.
+    /// A plan with these tables for privacy and fine-tuning, and additional keys of `[training]`.
     fn plan(&self, model: &str, privacy: &str, data: &str, training: &str) -> Plan {
         let rows = self.path("rows.tsv");
         let text = format!(
@@ -98,7 +98,7 @@ impl Workshop {
         )
     }
 
-    /// The summary of a run on so many ranks, which all return the same.
+    /// The summary of a run on `ranks` ranks, which all return the same one.
     fn train(&self, plan: &Plan, out: &str, ranks: usize) -> Summary {
         let out = self.path(out);
         if ranks == 1 {
@@ -126,7 +126,7 @@ impl Workshop {
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
     }
 
-    /// The ledger's events, without what names the run.
+    /// The ledger's events, without fields that identify the run.
     fn events(&self, out: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path(out).join("ledger.jsonl")).unwrap_or_default();
         let event = |line: &str| {

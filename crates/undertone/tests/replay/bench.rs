@@ -26,10 +26,10 @@ pub struct Row {
 }
 
 const WORDS: [&str; 8] = ["good", "was", "film", "the", "a", "ing", "hood", "mist"];
-/// A letter that no ordinary row has: its embedding can be made huge.
+/// A letter that occurs in no ordinary row, so its embedding can be made huge.
 pub const RARE: &str = "v";
 
-/// Ordinary rows, three of each author.
+/// Ordinary rows, three per author.
 pub fn rows(count: usize) -> Vec<Row> {
     let row = |i: usize| {
         let words: Vec<&str> = (0..2 + i % 5).map(|j| WORDS[(i * 7 + j * 3) % 8]).collect();
@@ -47,7 +47,7 @@ pub struct Neighbors {
 }
 
 impl Neighbors {
-    /// `one` with a unit more.
+    /// `one` with an additional unit.
     pub fn with(name: &'static str, one: &[Row], unit: &[Row]) -> Self {
         Self { name, one: one.to_vec(), other: [one, unit].concat() }
     }
@@ -59,7 +59,7 @@ impl Neighbors {
         Self { name, one: one.to_vec(), other }
     }
 
-    /// The same two, the other way round.
+    /// The same pair in reverse order.
     pub fn reversed(self) -> Self {
         Self { name: self.name, one: self.other, other: self.one }
     }
@@ -71,19 +71,20 @@ pub struct Bench {
     run: std::cell::Cell<usize>,
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 pub struct Outcome {
     /// The largest distance of a release, relative to what its ledger entry allows.
     pub worst: f64,
     /// Number of releases that moved.
     pub moved: usize,
     pub releases: usize,
-    /// Files that should be the same and are not.
+    /// Files that should be identical but differ.
     pub different: Vec<String>,
 }
 
 impl Outcome {
-    /// Nothing moved further than allowed, something did move, and nothing else differs.
+    /// Checks that nothing moved farther than allowed, something did move, and nothing else
+    /// differs.
     pub fn check(&self, context: &str, arithmetic: &Arithmetic) {
         let most = 1.0 + arithmetic.tolerance;
         let context = format!("{context}, {}", arithmetic.name);
@@ -110,8 +111,8 @@ impl Bench {
         Self { folder, run: Default::default() }
     }
 
-    /// Multiplies the weights whose name contains `part` by a factor, in row `row` only if one is
-    /// given: weights as an adversary would choose them.
+    /// Multiplies the weights whose name contains `part` by a factor, only in row `row` if one is
+    /// given, as an adversary might choose weights.
     pub fn scale_weights(&self, part: &str, row: Option<usize>, factor: f32) {
         let path = self.folder.path().join("model/model.safetensors");
         let bytes = fs::read(&path).unwrap();
@@ -147,7 +148,7 @@ impl Bench {
         fs::rename(copy, &path).unwrap();
     }
 
-    /// A run file's text, with these lines for its sections.
+    /// A run file's text, with these lines in its sections.
     pub fn plan(
         &self,
         task: &str,
@@ -212,7 +213,7 @@ impl Bench {
         out
     }
 
-    /// Trains on one data set and, replaying it, on the other.
+    /// Trains on one data set and then, replaying it, on the other.
     pub fn compare(
         &self,
         plan: &Plan,
@@ -234,8 +235,8 @@ impl Bench {
     }
 }
 
-/// Names of the files of a finished run that are not the same in another: weights, ledger, plan,
-/// and everything else beside them, but for what a run folder keeps private.
+/// Names of the files of a finished run that differ from those of another run: weights, ledger,
+/// plan and everything else except the private part of a run folder.
 fn different_files(one: &Path, other: &Path) -> Vec<String> {
     let mut different = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -260,7 +261,7 @@ fn different_files(one: &Path, other: &Path) -> Vec<String> {
     different
 }
 
-/// What the entries of a ledger allow, in standard deviations of the noise.
+/// The distances that the entries of a ledger allow, in standard deviations of the noise.
 struct Allowed {
     adjacency: Adjacency,
     events: Vec<Event>,
@@ -297,7 +298,7 @@ impl Allowed {
         }
     }
 
-    /// The largest distance relative to what is allowed.
+    /// The largest distance relative to the allowed one.
     fn worst(&self, distances: &BTreeMap<ReleaseId, f64>) -> f64 {
         let is_sampled = |event: &&Event| matches!(event, Event::PoissonGaussian { .. });
         let sampled: Vec<&Event> = self.events.iter().filter(is_sampled).collect();
@@ -326,7 +327,7 @@ impl Allowed {
         worst.max(self.worst_local(distances))
     }
 
-    /// As [`Allowed::worst`], of what owners release: each example on its own.
+    /// Like [`Allowed::worst`], for releases made by owners, where each example counts separately.
     fn worst_local(&self, distances: &BTreeMap<ReleaseId, f64>) -> f64 {
         let is_plain = |event: &&Event| matches!(event, Event::Gaussian { .. });
         let mut gaussian: Vec<&Event> = self.events.iter().filter(is_plain).collect();

@@ -1,10 +1,11 @@
-//! Gradient methods: all of them, over tunings, architectures, tasks, units, ranks and precisions.
+//! All gradient methods, over fine-tuning methods, architectures, tasks, units, ranks and
+//! precisions.
 
 use super::*;
 use bench::RARE;
 
 const LORA: &str = "{ lora = { rank = 2 } }";
-/// Not a divisor of anything: rate and divisor follow from the declaration.
+/// Divides none of the other numbers; rate and divisor follow from this declaration.
 const UNITS: &str = "units = 31\n";
 
 const PROMPT: &str = "{ prompt = { tokens = 3 } }";
@@ -56,7 +57,7 @@ fn row(text: &str, who: &str) -> Row {
     Row { text: text.to_owned(), label: "neutral", who: who.to_owned() }
 }
 
-/// Units that an adversary would add, each to the same rows.
+/// Units that an adversary might add, each to the same rows.
 fn units() -> Vec<Neighbors> {
     let base = rows(30);
     let with = |name, unit: &[Row]| Neighbors::with(name, &base, unit);
@@ -128,7 +129,8 @@ fn no_unit_moves_a_step_of_any_architecture_by_more_than_its_bound() {
         let bench = Bench::new(model);
         for tuning in chosen(vec!["\"full\"", LORA], 1) {
             let plan = bench.plan(task, tuning, "", &privacy, "");
-            // A language model has nothing to learn from a text without tokens, and refuses it.
+            // A language model refuses a text without tokens, because it has nothing to learn from
+            // it.
             let units = units().into_iter();
             let units = units
                 .filter(|unit| task == "classification" || unit.name != "a text without words");
@@ -155,8 +157,8 @@ fn no_user_moves_a_step_by_more_than_its_bound() {
     }
 }
 
-/// Weights near the largest f32 make the gradient of one unit overflow. It counts as zero, and
-/// nothing of it may reach the gradients of the others.
+/// Weights near the largest f32 make the gradient of one unit overflow. The unit counts as zero and
+/// must not affect the gradients of the others.
 #[test]
 fn a_unit_whose_gradient_overflows_moves_nothing_else() {
     for factor in chosen(vec![1e38, 1e30, 1e12], 1) {
@@ -170,7 +172,7 @@ fn a_unit_whose_gradient_overflows_moves_nothing_else() {
             let plan = bench.plan("classification", tunings[0], "", &privacy, "");
             for arithmetic in Arithmetic::all() {
                 let outcome = bench.compare(&plan, &neighbors, 1, &arithmetic.device);
-                // A unit without gradient moves nothing but the count of adaptive clipping.
+                // A unit without a gradient moves only the count of adaptive clipping.
                 let moved = outcome.moved.max(1);
                 Outcome { moved, ..outcome }.check(&format!("{method}, {factor:e}"), &arithmetic);
             }
@@ -178,7 +180,7 @@ fn a_unit_whose_gradient_overflows_moves_nothing_else() {
     }
 }
 
-/// Removing a unit is the same the other way round.
+/// Removing a unit is the same in reverse.
 #[test]
 fn no_unit_moves_a_step_by_more_than_its_bound_when_it_leaves() {
     let bench = Bench::new("bert-classification");
@@ -189,7 +191,7 @@ fn no_unit_moves_a_step_by_more_than_its_bound_when_it_leaves() {
     }
 }
 
-/// Ranks divide the examples and the update among themselves; the release is that of their sum.
+/// Ranks divide the examples and the update among themselves, but release the sum of all ranks.
 #[test]
 fn no_unit_moves_the_step_of_several_ranks_by_more_than_its_bound() {
     let bench = Bench::new("bert-classification");

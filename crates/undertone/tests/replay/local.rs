@@ -1,4 +1,4 @@
-//! Local methods: each example's release on its own, whatever the weights are.
+//! Local methods: each example's release separately, whatever the weights are.
 
 use super::*;
 use bench::RARE;
@@ -60,7 +60,7 @@ fn no_example_moves_its_release_by_more_than_its_bound() {
     }
 }
 
-/// The provider chooses the weights: the bound holds for all of them.
+/// The provider chooses the weights: the bound holds for any weights.
 #[test]
 fn no_example_moves_its_release_by_more_than_its_bound_whatever_the_weights() {
     let scales: [(&str, Option<usize>, f32); 6] = [
@@ -81,7 +81,7 @@ fn no_example_moves_its_release_by_more_than_its_bound_whatever_the_weights() {
                 continue;
             }
             let outcome = bench.compare(&plan, &neighbors, 1, &Device::Cpu);
-            // A row that is not finite is released as zeros, on both sides.
+            // A non-finite row is released as zeros in both runs.
             let moved = outcome.moved.max(1);
             let context = format!("{method}, {part} times {factor:e}");
             Outcome { moved, ..outcome }.check(&context, &Arithmetic::cpu());

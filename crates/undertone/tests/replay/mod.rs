@@ -1,9 +1,9 @@
-//! Record and replay: neighboring data sets under the same randomness, through the real training
-//! loop. No release before noise may move by more than its ledger entry assumes, and everything
-//! that the second run writes must be the same, byte by byte.
+//! Record and replay: neighboring data sets with the same randomness, through the real training
+//! loop. No release may move by more than its ledger entry assumes before noise is added, and
+//! everything that the second run writes must be identical, byte by byte.
 //!
-//! The ordinary tests take a selection; `tests/replay/run` takes everything
-//! (`UNDERTONE_REPLAY=thorough`), with `UNDERTONE_TEST_DEVICE=cuda` on a GPU too, in every
+//! The ordinary tests run a selection. `tests/replay/run` runs everything
+//! (`UNDERTONE_REPLAY=thorough`), and with `UNDERTONE_TEST_DEVICE=cuda` also on a GPU, in every
 //! precision.
 
 mod bench;
@@ -15,7 +15,7 @@ use bench::{Bench, Neighbors, Outcome, Row, rows};
 use undertone::tensor::Device;
 use undertone::tensor::Precision;
 
-/// Whether all combinations are asked for.
+/// Whether all combinations are requested.
 fn is_thorough() -> bool {
     match std::env::var("UNDERTONE_REPLAY").as_deref() {
         Ok("thorough") => true,
@@ -24,7 +24,7 @@ fn is_thorough() -> bool {
     }
 }
 
-/// The selection of the ordinary tests: every `part`-th of all combinations.
+/// The selection of the ordinary tests: one in `part` of all combinations.
 fn chosen<T>(all: Vec<T>, part: usize) -> Vec<T> {
     if is_thorough() {
         return all;
@@ -37,8 +37,8 @@ struct Arithmetic {
     name: String,
     device: Device,
     /// How far above its bound a distance may be: the rounding that the ledger lists among its
-    /// assumptions. Adding a unit changes how the others are packed, and so the order in which
-    /// their gradients are added up in f32.
+    /// assumptions. Adding a unit changes how the others are packed, and therefore the order in
+    /// which their gradients are added in f32.
     tolerance: f64,
 }
 

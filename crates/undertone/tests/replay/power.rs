@@ -1,4 +1,4 @@
-//! The replay finds what it is for: runs that break the statement.
+//! The replay detects what it is meant to detect: runs that violate the statement.
 
 use super::*;
 
@@ -24,8 +24,8 @@ fn the_leak_of_a_published_method_is_found() {
     assert!(found.different.iter().any(weights), "{:?}", found.different);
 }
 
-/// Without a declared number of units, rate and divisor follow from the true one: the run then
-/// assumes that it is public, and says so in its ledger.
+/// Without a declared number of units, rate and divisor follow from the true number. The run then
+/// assumes that this number is public and states so in its ledger.
 #[test]
 fn the_number_of_units_shows_unless_it_is_declared() {
     let lines = "method = \"dp-sgd\"\nnoise_multiplier = 0.8\ndelta = 1e-3\nclip = 0.1\n";

@@ -1,4 +1,4 @@
-//! Models with the layer, saved and loaded.
+//! Saving and loading models with the layer.
 
 use super::{batch, config, model};
 use crate::common::devices;

@@ -1,5 +1,5 @@
-//! Gradients through the layer are those of finite differences, and none flows below the noise
-//! where what is below it is frozen.
+//! Gradients through the layer equal finite differences, and no gradient flows below the noise if
+//! everything below it is frozen.
 
 use super::{KINDS, batch, config, model, numbers};
 use undertone::data::Batch;
@@ -19,7 +19,7 @@ fn loss(model: &Model, batch: &Batch, options: &ForwardOptions) -> f64 {
     losses.by_example().unwrap().iter().map(|&x| f64::from(x)).sum()
 }
 
-/// Noise that is not rounded to a grid, on which differences would stumble.
+/// Noise that is not rounded to a grid, which would disturb finite differences.
 #[derive(Debug)]
 struct Smooth;
 
@@ -69,9 +69,9 @@ fn gradients_are_those_of_finite_differences() {
             calibrated: true,
             ..base.clone()
         },
-        // Blocks above the noise that do not learn still pass the gradient on.
+        // Frozen blocks above the noise still pass the gradient on.
         base.clone(),
-        // EW-FT's autoencoder: a single bottleneck is nonlinear too.
+        // EW-FT's autoencoder: a single bottleneck is also nonlinear.
         SanitizerConfig {
             activation: Some(EncoderActivation::Tanh),
             dims: vec![5],
@@ -80,7 +80,7 @@ fn gradients_are_those_of_finite_differences() {
         },
         SanitizerConfig { activation: Some(EncoderActivation::Gelu), ..base.clone() },
         SanitizerConfig { activation: Some(EncoderActivation::None), ..base.clone() },
-        // As published: rows of padding count towards the norm, and learn by it.
+        // As published: padding rows count toward the norm and contribute gradients through it.
         SanitizerConfig {
             rows: Rows::Padded(9),
             bounding: Bounding::Normalize,
@@ -102,7 +102,7 @@ fn gradients_are_those_of_finite_differences() {
     for (i, config) in cases.iter().enumerate() {
         let of_encoders =
             matches!(config.rows, Rows::Padded(_)) || config.noise_layer == NoiseLayer::Pooler;
-        // Not every architecture in every case: differences stumble over the kinks of ReLU, which
+        // Not every architecture in every case: finite differences fail at the kinks of ReLU, which
         // DistilBERT has in its head.
         let architecture = if of_encoders { bidirectional[i % 2] } else { KINDS[i % 8] };
         let mut model = model(architecture, config);
@@ -128,7 +128,8 @@ fn gradients_are_those_of_finite_differences() {
         for (id, name) in named {
             let Some(gradient) = gradients.get(id) else { continue };
             let gradient = gradient.to_vec().unwrap();
-            // The steepest coordinate of each parameter: differences of f32 losses see little else.
+            // The steepest coordinate of each parameter: differences of f32 losses resolve little
+            // else.
             let (at, steepest) =
                 gradient.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap();
             if steepest.abs() < 2e-2 {
@@ -179,7 +180,7 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         for id in layer.parameters_above() {
             assert!(gradients.get(id).is_some(), "{} learns", model.parameters.get(id).name);
         }
-        // From rows that were computed before, everything is the same.
+        // Starting from precomputed rows gives the same results.
         let rows = model.bounded_rows(&batch).unwrap().0;
         let mut again = Gradients::new(&model.parameters);
         let repeated =

@@ -43,7 +43,7 @@ fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitizerConfi
     }
 }
 
-/// Numbers that look random and are always the same.
+/// Deterministic numbers that look random.
 fn numbers(count: usize, scale: f32) -> Vec<f32> {
     (0..count).map(|i| scale * (((i * 2_654_435_761) % 1_000) as f32 / 500.0 - 1.0)).collect()
 }
@@ -62,7 +62,7 @@ fn model(architecture: Architecture, config: &SanitizerConfig) -> Model {
     let mut model =
         architecture.random(dimensions, TaskHead::SequenceClassification, &labels, 5).unwrap();
     model.apply_tuning(&Tuning::Full, 3).unwrap();
-    // Fresh weights are tiny; with larger ones every part matters.
+    // Initial weights are tiny; with larger ones every part matters.
     let matrices: Vec<ParameterId> =
         model.parameters.iter().filter(|(_, p)| p.shape.len() == 2).map(|(id, _)| id).collect();
     for id in matrices {

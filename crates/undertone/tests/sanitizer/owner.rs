@@ -1,4 +1,4 @@
-//! The data holder's half: what is released, and that its norm is bounded.
+//! The data holder's half: its releases, and the bound on their norm.
 
 use super::{KINDS, batch, config, model, numbers};
 use crate::common::devices;
@@ -12,8 +12,8 @@ use undertone::model::{Model, ParameterId};
 use undertone::run::EncoderActivation;
 use undertone::tensor::Activation;
 
-/// Doubling the hidden states doubles what a linear encoder releases, and not what a nonlinear one
-/// does: EW-FT's autoencoder must be one, with a single bottleneck too.
+/// Doubling the hidden states doubles the releases of a linear encoder but not of a nonlinear one.
+/// EW-FT's autoencoder must be nonlinear, even with a single bottleneck.
 #[test]
 fn an_autoencoder_with_an_activation_is_not_linear() {
     let batch = batch(&[5]);
@@ -26,7 +26,7 @@ fn an_autoencoder_with_an_activation_is_not_linear() {
         let config = SanitizerConfig {
             activation,
             centered: false,
-            // Not bounded: what the encoder itself makes of the rows.
+            // Not bounded: the encoder's own output for the rows.
             bounding: Bounding::Box,
             ..config(NoiseLayer::After(0), Rows::First, &[5])
         };
@@ -45,8 +45,8 @@ fn an_autoencoder_with_an_activation_is_not_linear() {
     }
 }
 
-/// The papers' norm runs over the padded l × d matrix: tokens are what they are without padding,
-/// but for a factor that depends on l.
+/// The papers' norm covers the padded l × d matrix: token rows equal those without padding, up to a
+/// factor that depends on l.
 #[test]
 fn rows_of_padding_count_towards_the_norm_as_published() {
     let rows = |architecture: Architecture, rows: Rows, after: usize, lengths: &[usize]| {
@@ -69,7 +69,7 @@ fn rows_of_padding_count_towards_the_norm_as_published() {
             let (padded, _) = rows(architecture, Rows::Padded(length), after, &[5, 3]);
             assert_eq!(padded.len(), plain.len(), "padding is not passed on");
             let factor = padded[0] / plain[0];
-            // The first sequence has five tokens of sixteen numbers.
+            // The first sequence has five tokens of sixteen values.
             for (x, y) in plain[..80].iter().zip(&padded) {
                 assert!((factor * x - y).abs() < 1e-5, "{x} {y} {factor}");
             }
@@ -77,7 +77,8 @@ fn rows_of_padding_count_towards_the_norm_as_published() {
             before = factor;
         }
     }
-    // After the embeddings padding is tokens like others, which the batch can have itself.
+    // After the embeddings, padding tokens are like any others, so the batch can contain them
+    // itself.
     let (padded, model) = rows(Architecture::Bert, Rows::Padded(8), 0, &[5]);
     let mut longer = batch(&[5]);
     longer.tokens.resize(8, 0);
@@ -90,8 +91,8 @@ fn rows_of_padding_count_towards_the_norm_as_published() {
     }
 }
 
-/// DP-Forward's code has the noise on the pooler's output: with a norm that bounds nothing, a model
-/// says there what it says without a sanitizer, and what is released is tanh of a dense layer.
+/// DP-Forward's code adds the noise to the pooler's output. With a norm that bounds nothing, the
+/// model's output there equals that without a sanitizer, and the release is tanh of a dense layer.
 #[test]
 fn the_pooler_can_be_below_the_noise() {
     let wide = SanitizerConfig {
@@ -142,9 +143,8 @@ fn padding_changes_nothing_and_lengths_do_not_show() {
     }
 }
 
-/// The owner's half by its definition, in double precision: of the mean h of the hidden states,
-/// z = E₂ gelu(E₁ (h − c) + b₁) + b₂, divided by the direction of the noise and shortened to norm
-/// C.
+/// The owner's half by its definition, in double precision: for the mean h of the hidden states, z
+/// = E₂ gelu(E₁ (h − c) + b₁) + b₂, divided by the direction of the noise and shortened to norm C.
 fn bounded_by_definition(model: &Model, config: &SanitizerConfig, batch: &Batch) -> Vec<f64> {
     let layer = model.network.sanitizer.as_ref().unwrap();
     let wide = |id: ParameterId| Wide::of(model.parameters.value(id));
@@ -204,8 +204,8 @@ fn the_owners_half_is_what_its_definition_says() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever the text, the weights and the bound: no embedding exceeds the norm, so two are no
-    /// farther apart than the sensitivity.
+    /// Whatever the text, the weights and the bound, no embedding exceeds the norm, so two
+    /// embeddings are no farther apart than the sensitivity.
     #[test]
     fn no_embedding_exceeds_the_norm(
         lengths in prop::collection::vec(1_usize..12, 1..4),

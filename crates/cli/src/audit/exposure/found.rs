@@ -45,8 +45,8 @@ enum Candidates {
 }
 
 impl FoundArguments {
-    /// Secrets of one kind in the training texts, drawn from all that have alternatives. One that
-    /// occurs in many texts is drawn once.
+    /// Secrets of one kind in the training texts, sampled from all that have alternatives. A secret
+    /// that occurs in many texts is sampled once.
     pub fn secrets(
         &self,
         training: &PrivateTexts,

@@ -26,7 +26,7 @@ impl Canary {
         Digits { form: self.text.clone(), secret: self.secret.clone() }
     }
 
-    /// The text before and after the digits, and the form between them.
+    /// The text before the digits, the template, and the text after it.
     fn parts(&self) -> (&str, Digits, &str) {
         let first = self.text.find('#').unwrap_or(0);
         let last = self.text.rfind('#').map_or(0, |last| last + 1);

@@ -1,4 +1,4 @@
-//! A learner whose steps are timed.
+//! A learner to be timed.
 
 use super::{Kind, StepBench};
 use crate::failure::{Failure, Outcome};
@@ -56,7 +56,7 @@ pub struct Contender {
     learner: Learner,
     method: Method,
     noise: EmbeddingNoise,
-    /// What is below the noise, computed once.
+    /// The output below the noise, computed once.
     rows: Option<Host>,
 }
 
@@ -82,7 +82,7 @@ impl Contender {
         Ok(Self { learner, method, noise, rows })
     }
 
-    /// How many milliseconds one step takes.
+    /// Duration of one step in milliseconds.
     pub fn step(&mut self, batch: &Batch, number: u64, update: bool) -> Result<f64, Failure> {
         let Self { learner, method, noise, rows } = self;
         let units = batch.sequences();
@@ -124,13 +124,13 @@ impl Contender {
         Ok(1e3 * start.elapsed().as_secs_f64())
     }
 
-    /// Bytes of the GPU's memory that are in use; none on the CPU.
+    /// GPU memory in use, in bytes; `None` on the CPU.
     pub fn device_memory(&self) -> Option<u64> {
         self.learner.model.device().memory_in_use()
     }
 }
 
-/// What makes gradients private, for the methods that do.
+/// The clipping and noise of methods that perturb gradients.
 fn allocator(
     bench: &StepBench,
     method: Method,
@@ -173,7 +173,7 @@ fn allocator(
     }
 }
 
-/// Freezes what is below the cut, unless everything learns, and puts the noise there.
+/// Freezes the layers below the cut, unless everything is trained, and adds the noise there.
 fn cut(bench: &StepBench, method: Method, model: &mut Model) -> Outcome {
     let after = bench.after.unwrap_or(bench.shape.layers / 2);
     if after > bench.shape.layers {

@@ -149,7 +149,7 @@ impl StepBench {
         Ok(())
     }
 
-    /// Sizes that no machine has are refused before memory for them is asked for.
+    /// Rejects implausibly large sizes before allocating memory.
     fn check(&self) -> Outcome {
         self.shape.check()?;
         within("--batch", self.batch, 1..=1 << 20)?;
@@ -176,7 +176,7 @@ impl StepBench {
         Ok(())
     }
 
-    /// A model with random weights of which some are trained.
+    /// A model with random weights, some of which are trainable.
     fn model(&self) -> Result<Model, Failure> {
         let mut model = self.shape.model(self.tokens)?;
         let lora = LoraSettings {
@@ -197,7 +197,7 @@ impl StepBench {
         Ok(model)
     }
 
-    /// The ends of the names of the layers with LoRA.
+    /// The name suffixes of the layers with LoRA.
     fn lora_targets(&self, model: &Model) -> Vec<String> {
         if self.targets != ["all"] {
             return self.targets.clone();

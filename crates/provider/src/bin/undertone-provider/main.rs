@@ -1,5 +1,5 @@
 //! The `undertone-provider` command: local DP over a network. A provider creates a task, receives
-//! releases, trains on them and answers queries; owners contribute perturbed embeddings and send
+//! releases, trains on them and answers queries. Owners contribute perturbed embeddings and send
 //! queries.
 
 mod failure;

@@ -1,7 +1,8 @@
-//! Hostile tasks against the owner's code, from rows to frames, without a network between.
+//! Runs the owner's code on hostile tasks, from rows to frames, without a network.
 //!
 //! The provider writes the task: norm bound, noise, weights and tokenizer. Whatever they are, two
-//! folders with as many rows must look alike to it, but for what the ledger accounts for.
+//! folders with the same number of rows must look alike to it, except for what the ledger accounts
+//! for.
 
 mod random;
 mod search;

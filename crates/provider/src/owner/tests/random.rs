@@ -1,6 +1,6 @@
-//! Random choices that depend on a seed and a number.
+//! Random choices determined by a seed and a number.
 
-/// A generator of numbers that look random (splitmix64).
+/// A pseudo-random number generator (SplitMix64).
 pub struct Random(u64);
 
 impl Random {

@@ -1,6 +1,6 @@
 //! A search over hostile tasks: random norms, noise, weights and tokenizers.
 //!
-//! `UNDERTONE_ATTACKS_SEED` and `UNDERTONE_ATTACKS_COUNT` set how many tasks are tried;
+//! `UNDERTONE_ATTACKS_SEED` and `UNDERTONE_ATTACKS_COUNT` set the seed and the number of tasks;
 //! `tests/attacks/run` sets both.
 
 use super::super::rows::Row;
@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use undertone::model::layer::sanitizer::{Bounding, Rows};
 use undertone_run::ReleaseKind;
 
-/// The word that a hostile task looks for.
+/// The word that a hostile task tries to detect.
 const WORD: &str = "HIV";
 
-/// Texts of which some have the word, and some are such that regular expressions give up.
+/// Texts, some of which contain the word, and some of which make regular expressions give up.
 fn texts(count: usize, with_word: impl Fn(usize) -> bool) -> Vec<String> {
     let text = |i: usize| match (with_word(i), i % 4) {
         (true, 0) => format!("{WORD} {} y", "x".repeat(60)),
@@ -35,33 +35,33 @@ fn replace(pattern: &str, content: &str) -> Value {
     json!({ "type": "Replace", "pattern": { "Regex": pattern }, "content": content })
 }
 
-/// Tokenizers that map a predicate of the text to tokens, to none, or to an error.
+/// Tokenizers that map a predicate of the text to certain tokens, to none, or to an error.
 const TOKENIZERS: [fn(&mut Value); 12] = [
     |_| (),
-    // Without the word every text is the same text.
+    // All texts without the word become the same text.
     |t| t["normalizer"] = replace("^(?![\\s\\S]*HIV)[\\s\\S]*$", "a"),
-    // With it a text has no tokens, and no special ones are added.
+    // A text with the word has no tokens, and no special tokens are added.
     |t| {
         t["normalizer"] = replace("^(?=[\\s\\S]*HIV)[\\s\\S]*$", "");
         t["post_processor"] = Value::Null;
     },
-    // No text has any.
+    // No text has any tokens.
     |t| {
         t["normalizer"] = replace("[\\s\\S]", "");
         t["post_processor"] = Value::Null;
     },
-    // The engine gives up on some texts.
+    // The regular-expression engine gives up on some texts.
     |t| t["normalizer"] = replace("(x+x+)+y", "a"),
     // An unknown word is an error, because the unknown token is missing.
     |t| t["model"]["unk_token"] = json!("[NONE]"),
-    // A word has a token that the model does not have.
+    // A word has a token that the model lacks.
     |t| t["model"]["vocab"]["hiv"] = json!(4_000_000),
-    // The second segment of two is the eighth.
+    // The text's tokens get segment 7, which the model lacks.
     |t| {
         t["normalizer"] = replace("^(?=[\\s\\S]*HIV)[\\s\\S]*$", "b b b");
         t["post_processor"]["single"][1]["Sequence"]["type_id"] = json!(7);
     },
-    // Texts with the word are long, others short.
+    // Texts with the word become long, others stay short.
     |t| t["normalizer"] = replace("HIV", "a b c d e f g h i j k l"),
     |t| {
         let split = json!({ "type": "Split", "pattern": { "Regex": "HIV|\\s" },
@@ -76,12 +76,12 @@ const TOKENIZERS: [fn(&mut Value); 12] = [
     |t| t["model"]["max_input_chars_per_word"] = json!(0),
 ];
 
-/// A number that is still finite.
+/// A value that is still finite.
 fn finite(x: f64) -> f32 {
     x.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32
 }
 
-/// Multiplies some tensors of pre(·) by powers of ten, and sets some numbers to extreme ones.
+/// Multiplies some tensors of pre(·) by powers of ten, and sets some values to extreme ones.
 fn scale_weights(forged: &Forged, random: &mut Random) {
     for file in ["model.safetensors", "sanitizer.safetensors"] {
         forged.weights(file, |_, values| {
@@ -97,7 +97,7 @@ fn scale_weights(forged: &Forged, random: &mut Random) {
     }
 }
 
-/// Chooses norm, noise, bounding and direction. Many choices are out of range, and refused.
+/// Chooses norm, noise, bounding and direction. Many choices are out of range and refused.
 fn forge_mechanism(task: &mut Task, random: &mut Random) {
     let wild = random.chance(3);
     let number = |random: &mut Random| match wild {
@@ -123,7 +123,7 @@ fn forge_mechanism(task: &mut Task, random: &mut Random) {
     }
 }
 
-/// What is wrong with what an owner would send of some rows.
+/// A problem with what an owner would send for some rows, if any.
 fn problem(sent: &Sent, rows: &[Row], task: &Task, hash: &crate::hex::Hash) -> Option<String> {
     let mut ids = std::collections::BTreeSet::new();
     for (frame, bytes) in sent.frames.iter().zip(&sent.bytes) {
@@ -140,7 +140,7 @@ fn problem(sent: &Sent, rows: &[Row], task: &Task, hash: &crate::hex::Hash) -> O
     (ids.len() != expected).then(|| format!("{} releases, not {expected}", ids.len()))
 }
 
-/// One hostile task: how it ended, or what is wrong.
+/// Tries one hostile task; returns its outcome or a description of the problem.
 fn attack(honest: &Honest, seed: u64, number: u64) -> Result<&'static str, String> {
     let mut random = Random::new(seed, number);
     let mut forged = honest.copy();
@@ -151,7 +151,7 @@ fn attack(honest: &Honest, seed: u64, number: u64) -> Result<&'static str, Strin
     if !random.chance(8) {
         forge_mechanism(&mut forged.task, &mut random);
     }
-    // Both refusals are functions of the task alone: no text was read.
+    // Both refusals depend only on the task: no text has been read.
     let Ok(pinned) = forged.parsed() else { return Ok("task refused") };
     let Ok(pre) = forged.pre(&pinned) else { return Ok("pre(·) refused") };
     let count = 9;
@@ -191,8 +191,8 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Whatever the task: as many releases as rows, frames of one shape for all folders with as many
-/// rows, rows within the bound before noise, and finite numbers.
+/// For any task: one release per row, frames of equal shape for all folders with the same number of
+/// rows, rows within the bound before noise, and finite values.
 #[test]
 fn hostile_tasks_learn_nothing_but_the_number_of_rows() {
     let seed = setting("UNDERTONE_ATTACKS_SEED").unwrap_or(1);
@@ -208,12 +208,13 @@ fn hostile_tasks_learn_nothing_but_the_number_of_rows() {
         }
     }
     println!("\n{count} hostile tasks, seed {seed}: {tally:?}");
-    // Most of them get as far as to the texts.
+    // Most tasks get as far as reading the texts.
     assert!(3 * tally["contributed"] > count, "{tally:?}");
 }
 
-/// Each hostile tokenizer with honest weights, beside one whose texts are all different: what
-/// leaves has the same shape, and the owner learns how many texts were not read.
+/// Combines each hostile tokenizer with honest weights and compares with a folder whose texts are
+/// all different: the sent data have the same shape, and the owner learns how many texts were not
+/// read.
 #[test]
 fn no_tokenizer_shows_a_predicate_of_the_texts() {
     let honest = Honest::new();
@@ -240,9 +241,9 @@ fn no_tokenizer_shows_a_predicate_of_the_texts() {
     }
 }
 
-/// A crafted encoder whose rows are tiny, with the sign of one word, under the largest norm there
-/// is: the signs of the releases are those of the noise. With a factor of `f32` the rows were
-/// infinite, and noise changed nothing.
+/// A crafted encoder whose rows are tiny, with a sign that depends on one word, under the largest
+/// possible norm: the signs of the releases are those of the noise. With a factor in `f32` the rows
+/// would be infinite, and noise would change nothing.
 #[test]
 fn tiny_rows_under_a_huge_norm_are_hidden_by_the_noise() {
     let honest = Honest::new();
@@ -264,7 +265,7 @@ fn tiny_rows_under_a_huge_norm_are_hidden_by_the_noise() {
             .flat_map(|frame| frame.releases.iter().flat_map(|release| release.numbers.clone()))
             .collect();
         assert!(numbers.iter().all(|number| number.is_finite()), "{norm:e}, {scale:e}");
-        // Each number has noise of 1.5 norms or so, whatever the row is.
+        // Each value has noise of about 1.5 norms, whatever the row is.
         let std = pinned.task.releases.noise_multipliers[0] * f64::from(norm);
         let squares: f64 = numbers.iter().map(|&x| (f64::from(x) / std).powi(2)).sum();
         let variance = squares / numbers.len() as f64;
@@ -274,7 +275,8 @@ fn tiny_rows_under_a_huge_norm_are_hidden_by_the_noise() {
     }
 }
 
-/// Called again, with rows more, fewer or in another order: each row of all files has one release.
+/// Repeated calls with more rows, fewer rows or a different order: each row of all files has one
+/// release.
 #[test]
 fn rows_that_were_released_are_not_released_again() {
     let forged = Honest::new().copy();
@@ -291,6 +293,6 @@ fn rows_that_were_released_are_not_released_again() {
     assert_eq!(count(&["b", "a", "a"]), 3);
     assert_eq!(count(&["a"]), 3);
     assert_eq!(count(&["a", "a", "a", ""]), 5);
-    // Equal tokens are not equal texts.
+    // Equal tokens do not imply equal texts.
     assert_eq!(count(&["A", "a "]), 7);
 }

@@ -1,4 +1,4 @@
-//! A task whose files can be changed, and owners of rows.
+//! A task whose files can be modified, and owners of rows.
 
 use super::super::budget::Bound;
 use super::super::fetch::Pinned;
@@ -21,13 +21,13 @@ pub struct Honest {
     task: Task,
 }
 
-/// A task as a provider may have forged it.
+/// A task that a provider may have forged.
 pub struct Forged {
     pre: tempfile::TempDir,
     pub task: Task,
 }
 
-/// What an owner's folder holds of a file, as it would be sent.
+/// The contents of an owner's folder for a file, as they would be sent.
 pub struct Sent {
     pub frames: Vec<Frame>,
     pub bytes: Vec<Vec<u8>>,
@@ -58,7 +58,7 @@ impl Honest {
         Self { folder, task: made.task }
     }
 
-    /// A copy of it, to be changed.
+    /// A copy that can be modified.
     pub fn copy(&self) -> Forged {
         let pre = tempfile::tempdir().unwrap();
         for file in &self.task.files {
@@ -75,7 +75,7 @@ impl Forged {
         self.pre.path().join(name)
     }
 
-    /// Changes the tokenizer.
+    /// Modifies the tokenizer.
     pub fn tokenizer(&self, change: impl FnOnce(&mut Value)) {
         let path = self.path("tokenizer.json");
         let mut tokenizer = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -83,7 +83,7 @@ impl Forged {
         fs::write(path, tokenizer.to_string()).unwrap();
     }
 
-    /// Changes the numbers of every tensor of a safetensors file, by the tensor's name.
+    /// Modifies the values of every tensor in a safetensors file, given the tensor's name.
     pub fn weights(&self, file: &str, mut change: impl FnMut(&str, &mut [f32])) {
         let path = self.path(file);
         let mut bytes = fs::read(&path).unwrap();
@@ -102,7 +102,8 @@ impl Forged {
         fs::write(path, bytes).unwrap();
     }
 
-    /// The task as an owner reads it, or why it is refused; the sanitizer's file says the same.
+    /// The task as an owner parses it, or the reason for its refusal; the sanitizer's file agrees
+    /// with it.
     pub fn parsed(&self) -> Result<Pinned> {
         let config = serde_json::to_vec(&self.task.sanitizer).unwrap();
         fs::write(self.path("sanitizer.json"), config).unwrap();
@@ -110,7 +111,7 @@ impl Forged {
         Ok(Pinned { task: Task::parse(&bytes)?, hash: hash(&bytes), is_new: true })
     }
 
-    /// pre(·) as an owner loads it.
+    /// pre(·) as loaded by an owner.
     pub fn pre(&self, pinned: &Pinned) -> Result<Pre> {
         Pre::load(self.pre.path(), &pinned.task, &Device::Cpu)
     }
@@ -125,14 +126,14 @@ pub fn rows(texts: &[String]) -> Vec<Row> {
     texts.iter().enumerate().map(row).collect()
 }
 
-/// Releases rows in an owner's folder of their own.
+/// Releases rows in a new owner's folder.
 pub fn sent(pinned: &Pinned, pre: &Pre, rows: &[Row]) -> Sent {
     let folder = tempfile::tempdir().unwrap();
     let mut home = Home::open(&folder.path().join("owner")).unwrap();
     sent_from(&mut home, pinned, pre, rows)
 }
 
-/// Releases the rows that are new to an owner's folder; all that waits to be sent.
+/// Releases the rows that are new to an owner's folder; returns everything waiting to be sent.
 pub fn sent_from(home: &mut Home, pinned: &Pinned, pre: &Pre, rows: &[Row]) -> Sent {
     let purpose = Purpose::Contribution;
     let classes = classes(&pinned.task, Path::new("a.csv"), rows).unwrap();

@@ -1,4 +1,4 @@
-//! Where a PostgreSQL store is, and how it is reached.
+//! The address of a PostgreSQL store, and how to connect to it.
 
 use super::tls::Tls;
 use crate::error::{Error, Result};
@@ -9,21 +9,21 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Time for a connection, and for an answer to what was sent.
+/// Time limits for a connection and for a response.
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// The address of a database. Its password is not shown.
+/// The address of a database. `Debug` omits its password.
 #[derive(Clone, Debug)]
 pub struct Address {
     config: Config,
-    /// Authorities that vouch for the server; none for those that everybody trusts.
+    /// Certificate authorities for the server; `None` for the default ones.
     authorities: Option<PathBuf>,
 }
 
 impl Address {
-    /// Reads `postgres://user@host/database?sslmode=require&sslrootcert=FILE`. On another machine
-    /// the server is reached by TLS alone.
+    /// Parses `postgres://user@host/database?sslmode=require&sslrootcert=FILE`. A server on another
+    /// machine requires TLS.
     pub fn parse(url: &str) -> Result<Self> {
         let (url, authorities) = without_authorities(url);
         let mut config: Config = url.parse().map_err(|e: postgres::Error| {
@@ -58,8 +58,8 @@ impl Address {
         Ok(Self { config, authorities })
     }
 
-    /// Connects. A password that is not in the address is taken from PGPASSWORD, where other
-    /// users of the machine do not see it.
+    /// Connects. A password that is not in the address is read from PGPASSWORD, where other users
+    /// of the machine cannot see it.
     pub fn connect(&self) -> Result<Client> {
         let mut config = self.config.clone();
         if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
@@ -73,9 +73,9 @@ impl Address {
             _ => config.connect(NoTls),
         };
         connected.map_err(|e| {
-            let told = super::told(&e);
-            let sentence = format!("the store cannot be reached: PostgreSQL: {told}");
-            // A name, a password or a database that is wrong does not mend itself.
+            let message = super::message_of(&e);
+            let sentence = format!("the store cannot be reached: PostgreSQL: {message}");
+            // A wrong name, password or database does not fix itself.
             match e.code().map(postgres::error::SqlState::code) {
                 Some(code) if code.starts_with("28") || code.starts_with("3D") => {
                     Error::mistake(sentence)
@@ -86,7 +86,7 @@ impl Address {
     }
 }
 
-/// Takes `sslrootcert=FILE` out of an address.
+/// Removes `sslrootcert=FILE` from an address.
 fn without_authorities(url: &str) -> (String, Option<PathBuf>) {
     let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), None) };
     let (mut rest, mut authorities) = (Vec::new(), None);

@@ -1,8 +1,8 @@
 //! The store in PostgreSQL: several provider processes over one database.
 //!
-//! Everything that decides is in the database (tokens, revocations, limits, totals), and read
-//! inside the transaction that writes, so that all processes agree. A connection that was lost is
-//! opened again when it is next needed.
+//! Everything that decides a request is in the database (tokens, revocations, limits, totals) and
+//! is read inside the writing transaction, so all processes agree. A lost connection is reopened
+//! when it is next needed.
 
 mod address;
 mod session;
@@ -26,8 +26,8 @@ pub struct Postgres {
     session: Option<Session>,
 }
 
-/// What the database says, in one line.
-fn told(error: &postgres::Error) -> String {
+/// The database's error message in one line.
+fn message_of(error: &postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return error.message().to_owned();
     }
@@ -38,24 +38,24 @@ fn told(error: &postgres::Error) -> String {
 }
 
 fn failed(error: postgres::Error) -> Error {
-    Error::failed(format!("the store failed: PostgreSQL: {}", told(&error)))
+    Error::failed(format!("the store failed: PostgreSQL: {}", message_of(&error)))
 }
 
-/// Whether the connection is of no use any more: all but what the server answers, and its answer
-/// that it is shutting down or starting.
+/// Whether the connection can no longer be used: any error other than a server response, and the
+/// response that the server is shutting down or starting.
 fn is_lost(error: &postgres::Error) -> bool {
     error.code().is_none_or(|code| code.code().starts_with("57P"))
 }
 
 impl Postgres {
-    /// Opens a database, and makes its tables if need be. A store of another task is refused.
+    /// Opens a database, creating its tables if necessary. Rejects a store of another task.
     pub fn open(address: &Address, task: &Hash) -> Result<Self> {
         let session = Session::open(address, task)?;
         Ok(Self { address: address.clone(), task: *task, session: Some(session) })
     }
 
-    /// Asks the database. If the connection turns out to be lost, asks once more on another one:
-    /// whatever is asked here may happen twice and count once.
+    /// Queries the database. If the connection turns out to be lost, retries once on a new one:
+    /// every operation here may run twice and still count once.
     fn ask<T>(&mut self, mut ask: impl FnMut(&mut Session) -> Lost<T>) -> Result<T> {
         if let Some(session) = &mut self.session {
             match ask(session) {
@@ -71,7 +71,7 @@ impl Postgres {
         answer.map_err(failed)
     }
 
-    /// A connection that answers.
+    /// A connection that responds.
     fn session(&mut self) -> Result<&mut Session> {
         self.ask(|session| session.client.simple_query("").map(drop))?;
         self.session.as_mut().ok_or_else(|| Error::failed("the store failed: no connection"))
@@ -96,7 +96,7 @@ impl Store for Postgres {
             ON CONFLICT DO NOTHING";
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (token, since) = (token.as_slice(), now() as i64);
-        // Not asked twice: the second time the name would be in use.
+        // Not retried: the second time, the name would be in use.
         let client = &mut self.session()?.client;
         match client.execute(add, &[&name, &token, &since, &limit]).map_err(failed)? {
             1 => Ok(()),
@@ -114,7 +114,7 @@ impl Store for Postgres {
         let change = "UPDATE owners SET revoked = coalesce(revoked, $2) WHERE name = $1";
         let at = now() as i64;
         self.ask(|session| {
-            // What is being stored by others is stored first; nothing is, after this returns.
+            // Wait for transactions in progress; none can add releases after this returns.
             let mut transaction = session.client.transaction()?;
             transaction.execute(WRITING, &[])?;
             let changed = transaction.execute(change, &[&name, &at])?;
@@ -129,7 +129,7 @@ impl Store for Postgres {
         let at = now() as i64;
         self.ask(|session| {
             let mut transaction = session.client.transaction()?;
-            // Millions of rows take longer than a statement usually may.
+            // Millions of rows may exceed the usual statement timeout.
             transaction.batch_execute("SET LOCAL statement_timeout = 0")?;
             transaction.execute(WRITING, &[])?;
             let owner = transaction.query_opt(revoke, &[&name, &at])?;
@@ -207,8 +207,8 @@ impl Store for Postgres {
         chunk: usize,
         each: &mut dyn FnMut(Vec<f32>, Vec<u32>) -> Result<()>,
     ) -> Result<()> {
-        // A portal reads one state of the store, whatever is added meanwhile. Releases come in no
-        // order: sorting 10⁹ of them would only change how sums are rounded.
+        // A portal reads a consistent snapshot, whatever is added in the meantime. Releases come in
+        // no particular order: sorting 10⁹ of them would only change how sums are rounded.
         let mut transaction = self.session()?.client.transaction().map_err(failed)?;
         let ask = "SELECT label, numbers FROM releases WHERE epoch = $1";
         let portal = transaction.bind(ask, &[&(epoch as i32)]).map_err(failed)?;
@@ -229,7 +229,8 @@ impl Store for Postgres {
     }
 }
 
-/// Stores one contribution inside a transaction, which is to be rolled back unless it is stored.
+/// Stores one contribution inside a transaction, which must be rolled back unless the result is
+/// [`Stored::Yes`].
 fn store_one(
     within: &mut Transaction,
     statements: &Statements,

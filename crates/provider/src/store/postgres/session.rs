@@ -41,14 +41,14 @@ CREATE TABLE totals (
 );
 ";
 
-/// The layout of the tables.
+/// Version of the table layout.
 const FORMAT: &str = "1";
 
-/// Held to the end of a transaction that writes, by whichever process: what is read inside cannot
-/// have changed when it is written, and no two wait for each other's rows.
+/// Held by a writing transaction of any process until its end: data read inside it cannot change
+/// before it writes, and no two transactions wait for each other's rows.
 pub const WRITING: &str = "SELECT pg_advisory_xact_lock(7599935310)";
 
-/// An owner, as `owner` of the parent reads it.
+/// Selects an owner's columns, in the order that `owner` of the parent module expects.
 pub const OWNER: &str = "SELECT id, name, since, revoked IS NOT NULL, most,
     (SELECT coalesce(sum(releases), 0)::bigint FROM totals WHERE owner = id) FROM owners";
 
@@ -58,22 +58,22 @@ pub struct Session {
     pub statements: Statements,
 }
 
-/// What is asked for every frame.
+/// The statements executed for every frame.
 pub struct Statements {
     pub writing: Statement,
     pub owner_of: Statement,
-    /// Adds releases that are new; their labels.
+    /// Adds new releases and returns their labels.
     pub add: Statement,
-    /// How many of these very releases are stored.
+    /// Counts the identical releases that are already stored.
     pub same: Statement,
     pub count: Statement,
-    /// Adds to the totals of an owner and of all; both.
+    /// Adds to the totals of an owner and of all owners, and returns both.
     pub total: Statement,
 }
 
 impl Session {
-    /// Connects, and makes the tables if need be. A store of another task is refused, and so is a
-    /// server that acknowledges what is not on disk.
+    /// Connects, creating the tables if necessary. Rejects a store of another task, and a server
+    /// that acknowledges data before it is on disk.
     pub fn open(address: &Address, task: &Hash) -> Result<Self> {
         let mut client = address.connect()?;
         settings(&mut client)?;
@@ -105,7 +105,7 @@ fn check_task(transaction: &mut Transaction, task: &Hash) -> Result<()> {
     transaction.execute(WRITING, &[]).map_err(failed)?;
     let ask = "SELECT to_regclass('about') IS NOT NULL";
     let made: bool = transaction.query_one(ask, &[]).map_err(failed)?.get(0);
-    // Not IF NOT EXISTS: a role that may not make tables can use those that are there.
+    // Not IF NOT EXISTS: a role without permission to create tables can use existing ones.
     if !made {
         transaction.batch_execute(SCHEMA).map_err(failed)?;
         for (key, value) in [("task", task.as_str()), ("format", FORMAT)] {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 
-/// Makes connections that verify the server's certificate and name.
+/// Creates connections that verify the server's certificate and name.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,
@@ -34,7 +34,7 @@ impl MakeTlsConnect<Socket> for Tls {
     }
 }
 
-/// A connection that is being made to one host.
+/// A connection to one host that is being established.
 pub struct Connect {
     connector: TlsConnector,
     name: ServerName<'static>,

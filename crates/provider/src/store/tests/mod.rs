@@ -1,4 +1,4 @@
-//! What a store promises: of all stores in `promises.rs`, and of each kind in its own file.
+//! Tests of stores: `promises.rs` covers all of them, and each kind also has its own file.
 
 mod postgres;
 mod promises;

@@ -9,7 +9,7 @@ mod database;
 
 use database::{Database, PASSWORD};
 
-/// A test of a promise, which opens stores by itself.
+/// A test of a promise, which opens its own stores.
 type Promise = fn(Open);
 
 fn open(url: &str) -> crate::Result<Box<dyn Store>> {
@@ -20,7 +20,7 @@ fn why(url: &str) -> crate::Error {
     open(url).map(drop).unwrap_err()
 }
 
-/// One server for all of it: a server takes a second to start.
+/// One server for all tests, because starting a server takes a second.
 #[test]
 fn postgres_keeps_what_every_store_promises() {
     let Some(mut database) = Database::start() else { return };
@@ -64,7 +64,7 @@ fn tokens_are_not_in_the_database(database: &Database) {
     assert_ne!(kept, secret);
 }
 
-/// Whatever the server's default is, a commit returns when it is on disk.
+/// Whatever the server's default, a commit returns once it is on disk.
 fn commits_wait_for_the_disk(database: &mut Database) {
     let url = database.make("commits");
     database.sql("postgres", "ALTER DATABASE commits SET synchronous_commit = off");
@@ -73,7 +73,7 @@ fn commits_wait_for_the_disk(database: &mut Database) {
     for id in 0..20 {
         store.store(&[sent(&token, 0, releases(id..id + 1, 0.0))], 1000).unwrap();
     }
-    // Commits that had not waited would be lost by this.
+    // This would lose commits that had not waited for the disk.
     database.kill();
     database.run();
     assert_eq!(all(store.as_mut(), 0).len(), 20);
@@ -86,7 +86,7 @@ fn commits_wait_for_the_disk(database: &mut Database) {
     database.sql("postgres", "SELECT pg_reload_conf()");
 }
 
-/// With a password, and a certificate that is verified.
+/// With a password, and a verified certificate.
 fn another_machine_is_reached_by_tls(database: &mut Database) {
     database.make("remote");
     let made = |names: &[&str]| {
@@ -117,10 +117,10 @@ fn another_machine_is_reached_by_tls(database: &mut Database) {
     let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE ssl AND application_name = 'undertone'";
     assert_eq!(database.sql("remote", encrypted), "1");
-    // A password that is wrong is a mistake; so is none.
+    // A wrong or missing password is a user error.
     let error = why(&address("undertone:wrong", "server.crt"));
     assert!(!error.is_of_system() && error.to_string().contains("password"), "{error}");
-    // A server that somebody else stands for.
+    // A different server that impersonates this one.
     let error = why(&address(&password, "other.crt"));
     assert!(error.to_string().contains("certificate"), "{error}");
     let error = why(&address(&password, "missing.crt"));
@@ -129,8 +129,8 @@ fn another_machine_is_reached_by_tls(database: &mut Database) {
     assert!(!error.is_of_system() && error.to_string().contains("nothing"), "{error}");
 }
 
-/// Stopped or killed: nothing is acknowledged while it is away, what was acknowledged is there when
-/// it is back, and the same store goes on.
+/// Stopped or killed: nothing is acknowledged while the server is away, acknowledged data is there
+/// when it is back, and the same store continues to work.
 fn a_server_that_went_away_is_found_again(database: &mut Database) {
     let url = database.make("away");
     let mut store = open(&url).unwrap();
@@ -152,7 +152,7 @@ fn a_server_that_went_away_is_found_again(database: &mut Database) {
         assert_eq!(new_of(&store.store(&[frame(more..more + 5)], 1000).unwrap()[0]), Some(5));
         assert_eq!(all(store.as_mut(), 0).len(), usize::from(first) + 10);
     }
-    // A connection that is lost between two questions is not noticed by who asks.
+    // The caller does not notice a connection lost between two queries.
     database.stop();
     database.run();
     assert_eq!(new_of(&store.store(&[frame(0..20)], 1000).unwrap()[0]), Some(0));

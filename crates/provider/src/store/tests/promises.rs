@@ -1,4 +1,4 @@
-//! What every store promises, whatever it is kept in.
+//! Promises of every kind of store.
 
 use super::TASK;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::frame::Release;
 use crate::hex::Hash;
 use crate::store::{Contribution, Store, Stored, Writer, new_token, token_hash};
 
-/// Opens a store of a task, as one more process does.
+/// Opens a store of a task, as another process would.
 pub type Open<'a> = &'a dyn Fn(&Hash) -> Result<Box<dyn Store>>;
 
 fn open(place: Open) -> Box<dyn Store> {
@@ -66,8 +66,8 @@ pub fn what_is_sent_again_counts_once_and_survives_the_process(place: Open) {
     assert_eq!(owners, [("ada".to_owned(), 8), ("bob".to_owned(), 2)]);
 }
 
-/// A second release under one id would be one that its owner has not paid for: nothing of the
-/// frame is stored, and what was stored stays. Others of the same transaction are stored.
+/// A second release under one id would be one that its owner has not accounted for: nothing of its
+/// frame is stored, and what was stored remains. Other frames of the same transaction are stored.
 pub fn another_release_under_an_id_is_refused(place: Open) {
     let mut store = open(place);
     let token = new_token(store.as_mut(), "ada", 100).unwrap();
@@ -80,7 +80,7 @@ pub fn another_release_under_an_id_is_refused(place: Open) {
     assert_eq!(found.len(), 5);
     assert!(found.contains(&(0, vec![2.0, -1.5])));
     assert_eq!(store.counts().unwrap().of_epoch(0), 5);
-    // In another epoch it is another release.
+    // In another epoch it is a different release.
     let other = sent(&token, 1, releases(2..6, 0.25));
     assert_eq!(new_of(&store.store(&[other], 1000).unwrap()[0]), Some(4));
 }
@@ -95,7 +95,7 @@ pub fn revoked_owners_and_limits_store_nothing(place: Open) {
     assert_eq!(store.counts().unwrap().of_epoch(0), 0);
     let four = sent(&ada, 0, releases(0..4, 0.0));
     assert_eq!(new_of(&store.store(std::slice::from_ref(&four), 4).unwrap()[0]), Some(4));
-    // What is stored can be sent again at the limit.
+    // Stored releases can be resent at the limit.
     assert_eq!(new_of(&store.store(std::slice::from_ref(&four), 4).unwrap()[0]), Some(0));
     assert!(store.revoke("ada").unwrap() && !store.revoke("eve").unwrap());
     let stored = store.store(&[four, five("unknown")], 1000).unwrap();
@@ -104,7 +104,7 @@ pub fn revoked_owners_and_limits_store_nothing(place: Open) {
     assert!(new_token(store.as_mut(), "ada", 4).is_err(), "a name is used once");
 }
 
-/// Many wait for one thread; each gets its own answer when all of it is stored.
+/// Many callers wait for one thread; each gets its own result once everything is stored.
 pub fn contributions_that_wait_are_stored_together(place: Open) {
     let mut store = open(place);
     let token = new_token(store.as_mut(), "ada", 1_000_000).unwrap();
@@ -133,7 +133,7 @@ pub fn a_store_of_another_task_is_refused(place: Open) {
 }
 
 /// Two processes store the same frames at the same time, in opposite orders: each release counts
-/// once, limits hold for both together, and what one revokes the other refuses.
+/// once, limits apply to both together, and a revocation by one also affects the other.
 pub fn two_processes_agree(place: Open) {
     let (mut one, mut other) = (open(place), open(place));
     let ada = new_token(one.as_mut(), "ada", 1000).unwrap();
@@ -156,7 +156,7 @@ pub fn two_processes_agree(place: Open) {
     assert_eq!(all(one.as_mut(), 0).len(), 105);
     assert_eq!(other.counts().unwrap().of_epoch(0), 105);
     assert_eq!(other.owners().unwrap()[0].releases, 105);
-    // A limit of the owner, and one of all.
+    // A limit of the owner, and one for all owners.
     let of_bob = |ids| sent(&bob, 0, releases(ids, 0.0));
     assert_eq!(new_of(&one.store(&[of_bob(0..2)], 1000).unwrap()[0]), Some(2));
     assert_eq!(other.store(&[of_bob(2..4)], 1000).unwrap(), [Stored::Full]);
@@ -168,8 +168,8 @@ pub fn two_processes_agree(place: Open) {
     assert_eq!(one.counts().unwrap().owners, 1);
 }
 
-/// A forgotten owner's releases are not learned from any more, nor counted towards limits; others'
-/// are as they were.
+/// A deleted owner's releases are neither used for training nor counted toward limits; those of
+/// other owners are unchanged.
 pub fn forgotten_releases_are_gone(place: Open) {
     let (mut store, mut other) = (open(place), open(place));
     let ada = new_token(store.as_mut(), "ada", 100).unwrap();
@@ -190,11 +190,11 @@ pub fn forgotten_releases_are_gone(place: Open) {
     let owners: Vec<(bool, u64)> =
         other.owners().unwrap().iter().map(|owner| (owner.revoked, owner.releases)).collect();
     assert_eq!(owners, [(true, 0), (false, 2)]);
-    // What was forgotten cannot be sent again, and leaves room for others.
+    // Deleted releases cannot be sent again, and make room for others.
     assert_eq!(other.store(&frames[..1], 1000).unwrap(), [Stored::NotAllowed]);
     let more = sent(&bob, 0, releases(2..4, 0.0));
     assert_eq!(new_of(&other.store(&[more], 4).unwrap()[0]), Some(2));
-    // One that was revoked before is forgotten too.
+    // An owner who has already been revoked can be deleted too.
     assert!(store.revoke("bob").unwrap());
     assert_eq!((store.forget("bob").unwrap(), store.forget("bob").unwrap()), (Some(4), Some(0)));
     assert_eq!(store.counts().unwrap().of_epoch(0), 0);

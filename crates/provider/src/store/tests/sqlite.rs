@@ -70,15 +70,15 @@ fn what_is_not_a_store_is_refused() {
     std::fs::write(&other, "text\n".repeat(1000)).unwrap();
     let said = Sqlite::open(&other, &TASK).unwrap_err().to_string();
     assert!(said.contains("not a store"), "{said}");
-    // A file that cannot be written to.
+    // A file without write permission.
     let _open = open(&folder);
     let read_only = format!("file:{}?mode=ro", folder.path().join("store.db").display());
     let error = Sqlite::open(read_only.as_ref(), &TASK).unwrap_err();
     assert!(error.to_string().contains("readonly database"), "{error}");
 }
 
-/// A disk that is full: nothing is acknowledged, nothing is half stored, and when there is room
-/// again the same frame is stored.
+/// A full disk: nothing is acknowledged, nothing is partially stored, and once there is space the
+/// same frame is stored.
 #[test]
 fn a_full_disk_acknowledges_nothing() {
     let folder = tempfile::tempdir().unwrap();

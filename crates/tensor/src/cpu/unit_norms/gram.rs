@@ -89,8 +89,8 @@ impl WithSimd for GramBlock<'_> {
 /// Adds all inner products of six rows with four others: in `f32` within a run of columns, in `f64`
 /// across runs.
 ///
-/// Not a closure in the loop above, which would be compiled without the wide registers and call a
-/// function for every product.
+/// This is not a closure in the loop above: a closure would be compiled without the wide registers
+/// and would call a function for every product.
 #[inline(always)]
 fn add_pairs<S: Simd>(
     simd: S,

@@ -131,7 +131,7 @@ fn per_pair(
 /// wide as a vocabulary, a running sum that contains one large value would lose thousands of small
 /// ones.
 const RUNNING: usize = 32;
-/// The same for a [`dot`], which has sixteen running sums.
+/// The same limit for a [`dot`], which has sixteen running sums.
 const RUN: usize = 16 * RUNNING;
 
 /// The inner product of two rows: in `f32` within a run of columns, in `f64` across runs.
@@ -378,8 +378,8 @@ mod tests {
         });
     }
 
-    /// As for one token against a whole vocabulary: one value is large, and all others are
-    /// negligible next to its square.
+    /// As for one token and a whole vocabulary: one value is large, and all others are negligible
+    /// next to its square.
     #[test]
     fn many_small_numbers_are_not_lost_beside_a_large_one() {
         CpuLevel::each(|_| {

@@ -1,9 +1,9 @@
-// Activation functions f and their derivatives, element by element; one block for each row.
+// Activation functions f and their derivatives, elementwise; one block per row.
 //
-// kind: 0 GELU x · Φ(x), 1 GELU by tanh, 2 SiLU x / (1 + e⁻ˣ), 3 ReLU, 4 tanh; the order of
-// `Activation`.
+// kind: 0 GELU x · Φ(x), 1 tanh approximation of GELU, 2 SiLU x / (1 + e⁻ˣ), 3 ReLU, 4 tanh; the
+// order of `Activation`.
 
-// eˣ and 1 / x: to the last bits where numbers are f32, to a millionth where they are bf16.
+// eˣ and 1 / x: accurate to the last bits for f32, and to a millionth for bf16.
 __device__ __forceinline__ float exponential(float x) {
     return sizeof(real) == 2 ? __expf(x) : expf(x);
 }
@@ -12,9 +12,9 @@ __device__ __forceinline__ float inverse(float x) {
     return sizeof(real) == 2 ? __fdividef(1.0f, x) : 1.0f / x;
 }
 
-// Φ(x) by erfc, which keeps its relative precision for large negative x. Where numbers are bf16,
-// erfc(z) = t exp(−z² + a polynomial of t), t = 1 / (1 + z / 2), z ≥ 0, off by 1.2e-7 of itself
-// (Chebyshev coefficients), is a third of the work.
+// Φ(x) from erfc, which keeps its relative precision for large negative x. For bf16, erfc(z) = t
+// exp(−z² + a polynomial of t), t = 1 / (1 + z / 2), z ≥ 0, with a relative error of 1.2e-7
+// (Chebyshev coefficients), takes a third of the work.
 __device__ __forceinline__ float distribution(float x) {
     if (sizeof(real) != 2) return 0.5f * erfcf(-0.70710678118654752f * x);
     float z = 0.70710678118654752f * fabsf(x);
@@ -72,7 +72,7 @@ __device__ __forceinline__ float derivative_of(size kind, float x) {
     }
 }
 
-// y = f(x), all [rows, columns].
+// y = f(x), both [rows, columns].
 extern "C" __global__ void activate(
     size kind, const real* x, size x_stride, real* y, size columns) {
     size row = blockIdx.x;

@@ -1,16 +1,16 @@
-// Scaled dot-product attention over packed sequences of different lengths, in tiles that live in
-// shared memory: memory grows with the number of tokens, not with its square.
+// Scaled dot-product attention over packed sequences of different lengths, in tiles in shared
+// memory: memory grows linearly with the number of tokens, not quadratically.
 //
 //   S = Q Kᵀ · scale,  P = softmax(S) over the visible keys,  O = (P ⊙ M) V,
 //
-// with M the mask of dropout; with soft-capping S becomes c · tanh(S / c). With a window a query
-// sees the keys that are less than so many tokens away. qkv [tokens, (heads + 2 · key_heads) · width] has queries, keys and
-// values side by side; O [tokens, heads · width]; log_sums [tokens, heads] has log Σ e^S of each
-// row, from which the backward pass computes P again.
+// with the dropout mask M. With soft-capping, S becomes c · tanh(S / c). With a window, a query
+// attends to keys less than `window` tokens away. qkv [tokens, (heads + 2 · key_heads) · width] has
+// queries, keys and values side by side; O is [tokens, heads · width]; log_sums [tokens, heads] has
+// log Σ e^S of each row, from which the backward pass recomputes P.
 //
-// Every block has 16 × 16 threads. Thread (ty, tx) owns the elements (ty + 16 i, tx + 16 j) of
-// each tile; WIDTH is the width filled up with zeros, TILE the number of queries or keys of a tile.
-// Rows of other sequences are never loaded: beyond the end of a sequence a tile has zeros.
+// Every block has 16 × 16 threads. Thread (ty, tx) owns the elements (ty + 16 i, tx + 16 j) of each
+// tile. WIDTH is the width padded with zeros, TILE the number of queries or keys per tile. Rows of
+// other sequences are never loaded: a tile has zeros beyond the end of its sequence.
 
 struct Attention {
     const float* qkv;
@@ -18,22 +18,22 @@ struct Attention {
     size heads, key_heads, width;
     size causal;
     float scale;
-    // Dropout of the probabilities; kept = 0 means that there is none.
+    // Dropout of the probabilities; kept = 0 disables it.
     u64 seed;
     float rate, kept;
-    // 0 means that there is none.
+    // 0 disables it.
     size window;
     float cap;
-    // What relative positions add: of_queries and of_keys [tokens, columns] have that of a head and
+    // Relative-position terms: of_queries and of_keys [tokens, columns] have the term of a head and
     // bucket in column head · head_stride + bucket · bucket_stride; the bucket of query i and key j
-    // is buckets[i − j + middle]. Null means that there is nothing.
+    // is buckets[i − j + middle]. Null disables them.
     const u32* buckets;
     size middle;
     const float *of_queries, *of_keys;
     size columns, head_stride, bucket_stride;
 };
 
-// One tile of rows: where its sequence starts, how long that is, and the first row of the tile.
+// One tile of rows: start and length of its sequence, and the first row of the tile.
 struct Piece {
     u32 start, length, first, unused;
 };
@@ -56,7 +56,8 @@ __device__ __forceinline__ size value_column(const Attention& a, size head) {
     return key_column(a, head) + a.key_heads * a.width;
 }
 
-// Rows first … first + TILE of a sequence's part of a matrix, zeros beyond its length and width.
+// Rows first … first + TILE of a sequence's part of a matrix, with zeros beyond its length and
+// width.
 template <int WIDTH, int TILE>
 __device__ __forceinline__ void load(
     float (*tile)[WIDTH + 1], const float* from, size stride, size first, size length,
@@ -125,7 +126,7 @@ __device__ __forceinline__ void mix_transposed(
     }
 }
 
-// factor · sums into rows first … of a matrix.
+// Writes factor · sums to rows first … of a matrix.
 template <int WIDTH, int TILE>
 __device__ __forceinline__ void store(
     float* to, size stride, size first, size length, size width, float factor,
@@ -151,7 +152,7 @@ __device__ __forceinline__ size term(const Attention& a, size head, size query, 
     return head * a.head_stride + (size)a.buckets[query - key + a.middle] * a.bucket_stride;
 }
 
-// The score of a dot product, for a pair that is visible. `start` is where the sequence begins.
+// The score of a dot product, for a visible pair. `start` is the first token of the sequence.
 __device__ __forceinline__ float score(
     const Attention& a, size head, size start, size query, size key, float product) {
     float s = product * a.scale;
@@ -163,14 +164,14 @@ __device__ __forceinline__ float score(
     return a.cap == 0.0f ? s : a.cap * tanhf(s / a.cap);
 }
 
-// The first tile of rows that see, or are seen from, a tile that starts at `first`.
+// The first tile whose rows attend to, or are attended by, a tile that starts at `first`.
 template <int TILE>
 __device__ __forceinline__ size nearest_tile(const Attention& a, size first) {
     size from = first + 1 - a.window;
     return a.window && from > 0 ? from / TILE * TILE : 0;
 }
 
-// Behind the last of them.
+// The end of the range of such tiles.
 template <int TILE>
 __device__ __forceinline__ size farthest(const Attention& a, size first, size length) {
     size to = first + TILE - 1 + a.window;
@@ -185,8 +186,7 @@ __device__ __forceinline__ float kept_factor(
 
 extern __shared__ float memory[];
 
-// Block (p, h): the queries of piece p in head h, with the softmax kept up to date while tiles of
-// keys go by.
+// Block (p, h): the queries of piece p in head h, with a running softmax over tiles of keys.
 template <int WIDTH, int TILE>
 __device__ __forceinline__ void forward(
     const Attention& a, const Piece* pieces, float* output, float* log_sums) {
@@ -266,8 +266,8 @@ __device__ __forceinline__ void forward(
                        length, a.width, 1.0f, mixed);
 }
 
-// along [tokens, heads]: ⟨O, dO⟩ of each head of each token, which is Σ_j P_j dP_j of its row.
-// Block: a token; each warp takes some heads.
+// along [tokens, heads]: ⟨O, dO⟩ of each head of each token, which equals Σ_j P_j dP_j of its row.
+// Block: a token; each warp processes some heads.
 extern "C" __global__ void attention_along(
     const float* output, size output_stride, const float* gradient, size gradient_stride,
     size heads, size width, float* along) {
@@ -284,7 +284,8 @@ extern "C" __global__ void attention_along(
     }
 }
 
-// What both backward kernels share: P and dS = P ⊙ (M ⊙ dP − along) of a tile of queries and keys.
+// Shared by both backward kernels: P and dS = P ⊙ (M ⊙ dP − along) of a tile of queries and keys,
+// where dP = dO Vᵀ.
 template <int WIDTH, int TILE>
 __device__ __forceinline__ void gradients(
     const Attention& a, const Piece& piece, size head, u64 seed, size first_query,
@@ -350,7 +351,7 @@ __device__ __forceinline__ void backward_queries(
                                log_sums, along, (float(*)[TILE + 1])0, ds);
         __syncthreads();
         mix<WIDTH, TILE>(sums, ds, key);
-        // A query's terms are added up by one thread, in the order of keys.
+        // A single thread adds up a query's terms, in the order of keys.
         size row = first + threadIdx.x;
         if (of_queries_gradient && threadIdx.x < TILE && row < length)
             for (int k = 0; k < TILE; ++k)
@@ -399,7 +400,7 @@ __device__ __forceinline__ void backward_keys(
             __syncthreads();
             mix_transposed<WIDTH, TILE>(of_values, p, gradient);
             mix_transposed<WIDTH, TILE>(of_keys, ds, query);
-            // A key's terms are added up by one thread, in the order of queries.
+            // A single thread adds up a key's terms, in the order of queries.
             size column = first + threadIdx.x;
             if (of_keys_gradient && threadIdx.x < TILE && column < length)
                 for (int q = 0; q < TILE; ++q)
@@ -414,7 +415,7 @@ __device__ __forceinline__ void backward_keys(
     store<WIDTH, TILE>(to + values_at, columns, first, length, a.width, 1.0f, of_values);
 }
 
-// HEAD_WIDTH and HEAD_TILE are defined where this is compiled: `Source::Attention` in source.rs.
+// HEAD_WIDTH and HEAD_TILE are defined at compile time: `Source::Attention` in source.rs.
 extern "C" __global__ void __launch_bounds__(256)
     attention_forward(PARAMETERS, float* output, float* log_sums) {
     forward<HEAD_WIDTH, HEAD_TILE>(ATTENTION, pieces, output, log_sums);

@@ -1,50 +1,50 @@
-// Scaled dot-product attention over packed sequences of different lengths, in bf16 on tensor
-// cores: the sibling of attention.cu, which says the same in f32.
+// Scaled dot-product attention over packed sequences of different lengths, in bf16 on tensor cores;
+// attention.cu is the f32 version.
 //
 //   S = Q Kᵀ / √width,  P = softmax(S) over the visible keys,  O = (P ⊙ M) V,
 //
-// with M the mask of dropout. qkv [tokens, (heads + 2 · key_heads) · width] has queries, keys and
-// values side by side; O [tokens, heads · width]; log_sums [tokens, heads] has log Σ e^S of each
-// row in f32, from which the backward pass computes P again:
+// with the dropout mask M. qkv [tokens, (heads + 2 · key_heads) · width] has queries, keys and
+// values side by side; O is [tokens, heads · width]; log_sums [tokens, heads] has log Σ e^S of each
+// row in f32, from which the backward pass recomputes P:
 //
 //   dV = (P ⊙ M)ᵀ dO,  dS = P ⊙ (M ⊙ dO Vᵀ − along),  dQ = dS K / √width,  dK = dSᵀ Q / √width,
 //
 // with along = ⟨O, dO⟩ of each row. Sums and the softmax are in f32; P and dS are rounded to bf16
-// where they are a factor of a product.
+// when used as a factor of a product.
 //
-// A block of four warps owns TILE rows (of queries or of keys) and goes through the rows of the
-// other side in steps. Two buffers take turns: while a step is computed, the next is on its way
-// from memory. Each warp owns 16 rows of the tile and, where the tile has fewer than 64 rows, only
-// a part of the columns of what it sums up. Rows of other sequences are never loaded: beyond the
-// end of a sequence, and beyond the width, a tile has zeros.
+// A block of four warps owns TILE rows (of queries or of keys) and iterates over the rows of the
+// other side in steps. Two buffers alternate: while a step is computed, the next one is loaded from
+// memory. Each warp owns 16 rows of the tile and, if the tile has fewer than 64 rows, only a part
+// of the columns of its sums. Rows of other sequences are never loaded: a tile has zeros beyond the
+// end of its sequence and beyond the width.
 //
-// Fragments. A product of a warp is D[16, 8] += A[16, 16] B[16, 8]. With g = lane / 4 and
-// t = lane % 4, a lane has
+// Fragments. A product of a warp is D[16, 8] += A[16, 16] B[16, 8]. With g = lane / 4 and t = lane
+// % 4, a lane holds
 //
 //   D:  (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1);
 //   A:  pairs of columns 2t and 2t + 1 at (g, 0), (g + 8, 0), (g, 8), (g + 8, 8);
 //   B:  pairs of rows 2t and 2t + 1 at column g, from row 0 and from row 8.
 //
-// Two neighboring D, rounded, are therefore an A without moving anything: P and dS never leave
-// the registers, except for dQ of a short sequence (see `attention_backward_keys`).
+// Two adjacent D, rounded, therefore form an A without moving data: P and dS never leave the
+// registers, except for dQ of a short sequence (see `attention_backward_keys`).
 
-// Rows of a step; the largest with which two buffers fit 99 KB.
+// Rows per step; the largest number for which two buffers fit in 99 KB.
 constexpr int FORWARD_STEP = WIDTH <= 128 ? 64 : 32;
 constexpr int BACKWARD_STEP = WIDTH <= 64 ? 64 : WIDTH <= 128 ? 32 : 16;
-// Rows of a step that the backward pass takes at a time, for want of registers.
+// Rows of a step that the backward pass processes at a time, limited by registers.
 constexpr int CHUNK = BACKWARD_STEP < 32 ? BACKWARD_STEP : 32;
 // Whether the block's own rows stay in registers.
 constexpr bool HELD = WIDTH <= 64;
 constexpr int SLOPES_PITCH = BACKWARD_STEP + 8;
 
-// `fetch` of the transposed 8 × 8 matrices.
+// `fetch` for transposed 8 × 8 matrices.
 __device__ __forceinline__ void fetch_transposed(u32 (&to)[4], u32 address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(address));
 }
 
-// Waits until all copies of the block have arrived and all its warps have come here.
+// Waits until all copies of the block have arrived and all its warps have reached this point.
 __device__ __forceinline__ void arrive() {
     wait();
     __syncthreads();
@@ -59,7 +59,7 @@ __device__ __forceinline__ void multiply(
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(upper), "r"(lower));
 }
 
-// Both rounded to bf16, the first in the lower half.
+// Rounds both to bf16, the first in the lower half.
 __device__ __forceinline__ u32 pair(float first, float second) {
     u32 both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
@@ -68,20 +68,20 @@ __device__ __forceinline__ u32 pair(float first, float second) {
 
 // ---- Tiles ----
 
-// Bytes from the start of a 16 × 16 matrix to the row that this lane names to `fetch`, with its
-// four parts in the order (0, 0), (8, 0), (0, 8), (8, 8): that of A, or of two B side by side
-// whose rows are those of the tile, transposed.
+// Offset in bytes from the start of a 16 × 16 matrix to the row that this lane addresses in
+// `fetch`, with its four parts in the order (0, 0), (8, 0), (0, 8), (8, 8): the order of A, or of
+// two B side by side whose rows are those of the tile, transposed.
 __device__ __forceinline__ u32 down(int pitch) {
     return 2 * ((lane() & 15) * pitch + (lane() >> 4) * 8);
 }
 
-// In the order (0, 0), (0, 8), (8, 0), (8, 8): that of two B side by side whose columns are rows
-// of the tile, or of A transposed.
+// The same in the order (0, 0), (0, 8), (8, 0), (8, 8): the order of two B side by side whose
+// columns are rows of the tile, or of A transposed.
 __device__ __forceinline__ u32 across(int pitch) {
     return 2 * (((lane() & 7) + (lane() >> 4) * 8) * pitch + ((lane() >> 3) & 1) * 8);
 }
 
-// factors · sums, rounded, into a tile; the 16 rows and the columns begin at `tile`.
+// Writes factors · sums, rounded, to a tile; the 16 rows and the columns start at `tile`.
 template <int COLUMNS>
 __device__ __forceinline__ void put(
     bf16* tile, const float (&sums)[COLUMNS / 8][4], float upper, float lower) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void put(
 }
 
 // The 16 rows of a tile that a warp multiplies from the left: in registers if there are enough,
-// otherwise fetched again each time.
+// otherwise fetched each time.
 struct Left {
     u32 parts[HELD ? WIDTH / 16 : 1][4];
     u32 address;
@@ -117,7 +117,7 @@ struct Left {
     }
 };
 
-// sums_ij = ⟨left_i, right_j⟩ for COUNT rows of a tile; `right` has `across` added.
+// sums_ij = ⟨left_i, right_j⟩ for COUNT rows of a tile, with `across` added to `right`.
 template <int COUNT>
 __device__ __forceinline__ void inner(float (&sums)[COUNT / 8][4], const Left& left, u32 right) {
 #pragma unroll
@@ -138,7 +138,7 @@ __device__ __forceinline__ void inner(float (&sums)[COUNT / 8][4], const Left& l
     }
 }
 
-// sums_ic += Σ_k left_ik right_kc over COUNT rows of a tile; `right` has `down` added.
+// sums_ic += Σ_k left_ik right_kc over COUNT rows of a tile, with `down` added to `right`.
 template <int COUNT, int COLUMNS>
 __device__ __forceinline__ void mix(
     float (&sums)[COLUMNS / 8][4], const u32 (&left)[COUNT / 16][4], u32 right) {
@@ -168,9 +168,9 @@ __device__ __forceinline__ void round_off(
 
 // ---- Forward ----
 
-// Turns products of queries and keys into P ⊙ M but for the division by the total, and rescales
-// what was summed before. `factor` is log2(e) / √width; it is positive, so that the largest product
-// is the largest score.
+// Turns products of queries and keys into P ⊙ M without the division by the total, and rescales the
+// earlier sums. `factor` is log2(e) / √width; it is positive, so the largest product is the largest
+// score.
 __device__ __forceinline__ void exponentials(
     float (&s)[FORWARD_STEP / 8][4], Softmax& softmax, float (&mixed)[OWN / 8][4],
     float factor) {
@@ -201,8 +201,8 @@ __device__ __forceinline__ void exponentials(
     }
 }
 
-// Block (p, h): the queries of piece p in head h, with the softmax kept up to date while keys go
-// by. The last pieces come first: in a causal sequence they have most to do.
+// Block (p, h): the queries of piece p in head h, with a running softmax over the keys. The last
+// pieces come first, because in a causal sequence they have the most work.
 extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 4 : 2)
     attention_forward(PARAMETERS, bf16* output, float* log_sums) {
     constexpr int STEP = FORWARD_STEP;
@@ -276,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 4 : 2)
 
 // ---- Backward ----
 
-// along [tokens, heads]: ⟨O, dO⟩ of each head of each token, which is Σ_j P_j dP_j of its row.
+// along [tokens, heads]: ⟨O, dO⟩ of each head of each token, which equals Σ_j P_j dP_j of its row.
 // Block: a token; WIDTH / 8 threads share a head.
 extern "C" __global__ void attention_along(
     const bf16* output, size output_stride, const bf16* gradient, size gradient_stride,
@@ -313,8 +313,8 @@ extern "C" __global__ void attention_along(
     }
 }
 
-// What an element of a tile becomes: P ⊙ M from a product of a query and a key, and dS from one of
-// a value and a gradient. `base` is log2(e) times the log-sum of the query.
+// Maps an element of a tile: a product of a query and a key to P ⊙ M, and a product of a value and
+// a gradient to dS. `base` is log2(e) times the log-sum of the query.
 __device__ __forceinline__ void slope(
     float& product, float& gradient, float factor, float base, float along) {
     product = power_of_two(fmaf(product, factor, -base));
@@ -328,7 +328,7 @@ __device__ __forceinline__ void slope_dropped(
     product *= kept;
 }
 
-// A tile of the gradient of queries, keys or values; it begins at a column.
+// A tile of the gradient of queries, keys or values, starting at a column.
 template <int ROWS>
 __device__ __forceinline__ void store_gradient(
     const Attention& a, bf16* result, const Piece& piece, size column, int first,
@@ -338,8 +338,8 @@ __device__ __forceinline__ void store_gradient(
                 a.width, tile, aligned(result, columns, a.width));
 }
 
-// dQ = dS K / √width. Block (p, h): the queries of piece p in head h. Sequences of one tile are
-// done by `attention_backward_keys`.
+// dQ = dS K / √width. Block (p, h): the queries of piece p in head h. `attention_backward_keys`
+// handles sequences of one tile.
 extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
     attention_backward_queries(
         PARAMETERS, const float* log_sums, const float* along, const bf16* output_gradient,
@@ -386,7 +386,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
     for (int start = 0; start < keys; start += STEP) {
         if (start + STEP < keys) load_step(start + STEP);
         bf16* key = buffers + (start / STEP & 1) * (2 * STEP * PITCH);
-        // The rows of this warp see keys before `end`.
+        // The rows of this warp attend to keys before `end`.
         int end = top >= length ? 0 : a.causal && top + 16 < length ? top + 16 : length;
 #pragma unroll 1
         for (int c = 0; c < STEP && start + c < end; c += CHUNK) {
@@ -424,19 +424,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
     store_gradient<TILE>(a, result, piece, head * a.width, first, query);
 }
 
-// Queries of a step, with what belongs to them.
+// The queries of a step, with their gradients, log-sums and `along`.
 struct Step {
     bf16 query[BACKWARD_STEP * PITCH], gradient[BACKWARD_STEP * PITCH];
     float log_sums[BACKWARD_STEP], along[BACKWARD_STEP];
 };
 
-// Numbers of two neighboring queries.
+// Values of two adjacent queries.
 struct __align__(8) Two {
     float of[2];
 };
 
-// What `attention_backward_keys` has in shared memory. The second step is not touched where there
-// is only one.
+// Shared memory of `attention_backward_keys`. The second step is unused if there is only one.
 struct Keys {
     bf16 key[TILE * PITCH], value[TILE * PITCH];
     // dSᵀ of a step.
@@ -444,7 +443,7 @@ struct Keys {
     Step steps[2];
 };
 
-// dSᵀ of a warp's 16 keys, where all warps can see it.
+// dSᵀ of a warp's 16 keys, visible to all warps.
 __device__ __forceinline__ void show(bf16* to, const u32 (&slopes)[CHUNK / 16][4]) {
     bf16* at = to + (lane() >> 2) * SLOPES_PITCH + (lane() & 3) * 2;
 #pragma unroll
@@ -456,7 +455,8 @@ __device__ __forceinline__ void show(bf16* to, const u32 (&slopes)[CHUNK / 16][4
     }
 }
 
-// dQ of a step whose keys are all in this block, into `to`: a warp has 16 queries and some columns.
+// Writes to `to` dQ of a step whose keys are all in this block: a warp has 16 queries and some
+// columns.
 __device__ __forceinline__ void query_gradient(bf16* to, const Keys& keys, float scale) {
     constexpr int STRIPES = BACKWARD_STEP / 16, COLUMNS = WIDTH * STRIPES / WARPS;
     int stripe = warp() % STRIPES, part = warp() / STRIPES;
@@ -472,11 +472,11 @@ __device__ __forceinline__ void query_gradient(bf16* to, const Keys& keys, float
     put<COLUMNS>(to + 16 * stripe * PITCH + part * COLUMNS, sums, scale, scale);
 }
 
-// dK = dSᵀ Q / √width and dV = (P ⊙ M)ᵀ dO, summed over the heads of queries that share them.
-// Block (p, h): the keys of piece p in head h of keys. Everything is transposed here: keys are the
-// rows, so that Pᵀ and dSᵀ are left factors as they come.
+// dK = dSᵀ Q / √width and dV = (P ⊙ M)ᵀ dO, summed over the query heads that share a key head.
+// Block (p, h): the keys of piece p in key head h. Everything is transposed here: keys are the
+// rows, so Pᵀ and dSᵀ can be used as left factors directly.
 //
-// A sequence of one tile has all its keys in this block, which therefore finds dQ as well: that
+// All keys of a sequence of one tile are in this block, which therefore also computes dQ: this
 // saves computing P and dS a second time.
 extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
     attention_backward_keys(
@@ -505,7 +505,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
         else if (threadIdx.x < 2 * STEP)
             copy_one(shared_address(step.along + i), along + at, by < length);
     };
-    // Steps begin at a multiple of their size, and none hidden by causality is needed.
+    // Steps start at a multiple of their size; steps that causality hides are skipped.
     int begin = a.causal ? first : 0, end = head + share;
     load<TILE>(keys.key, rows + keys_at, a.stride, first, length, columns, whole);
     load<TILE>(keys.value, rows + values_at, a.stride, first, length, columns, whole);
@@ -526,7 +526,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
         for (int c = 0; c < STEP; c += CHUNK) {
             bf16* slopes_to = keys.slopes + 16 * group * SLOPES_PITCH + c;
             u32 slopes[CHUNK / 16][4] = {};
-            // Nothing to do where all is hidden or beyond the end.
+            // Nothing to do if everything is hidden or beyond the end.
             if (top >= length || start + c >= length || (a.causal && start + c + CHUNK <= top)) {
                 if (alone && part == 0) show(slopes_to, slopes);
                 continue;
@@ -569,7 +569,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
             mix<CHUNK, OWN>(of_keys, slopes, shared_address(query + part * OWN) + down(PITCH));
         }
         if (alone) {
-            // No warp needs the queries any more, and their room takes their gradient.
+            // No warp needs the queries any more, so their space is reused for their gradient.
             __syncthreads();
             query_gradient(step.query, keys, a.scale);
             __syncthreads();

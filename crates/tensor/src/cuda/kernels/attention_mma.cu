@@ -1,4 +1,4 @@
-// What attention with tensor cores has in common in bf16 and TF32: the shape of a block, the
+// Shared by the tensor-core versions of attention in bf16 and TF32: the shape of a block, the
 // parameters, asynchronous copies, the mask and dropout. `Number` is the type of queries, keys,
 // values and outputs.
 
@@ -8,7 +8,7 @@ constexpr int WIDTH = HEAD_WIDTH;
 constexpr int TILE = HEAD_TILE;
 constexpr int WARPS = 4;
 constexpr int THREADS = 32 * WARPS;
-// Warps along the rows of a tile, and the columns of a result that each owns.
+// Number of warps along the rows of a tile, and of result columns that each owns.
 constexpr int GROUPS = TILE / 16;
 constexpr int OWN = WIDTH * GROUPS / WARPS;
 
@@ -20,12 +20,12 @@ struct Attention {
     size heads, key_heads, width;
     size causal;
     float scale;
-    // Dropout of the probabilities; kept = 0 means that there is none.
+    // Dropout of the probabilities; kept = 0 disables it.
     u64 seed;
     float rate, kept;
 };
 
-// One tile of rows: where its sequence starts, how long that is, and the first row of the tile.
+// One tile of rows: start and length of its sequence, and the first row of the tile.
 struct Piece {
     u32 start, length, first, unused;
 };
@@ -41,14 +41,14 @@ __device__ __forceinline__ size key_column(const Attention& a, size head) {
     return (a.heads + (u32)head / ((u32)a.heads / (u32)a.key_heads)) * a.width;
 }
 
-// Numbers in 16 bytes, which is what one instruction moves.
+// Values per 16 bytes, the size that one instruction moves.
 constexpr int MOVED = 16 / sizeof(Number);
 
 struct __align__(16) Moved {
     u32 parts[4];
 };
 
-// Rows in shared memory are 16 bytes longer than needed: eight rows then lie in different banks.
+// Rows in shared memory are padded by 16 bytes, so that eight rows lie in different banks.
 constexpr int PITCH = WIDTH + MOVED;
 
 // Whether all rows of all heads can be moved 16 bytes at a time.
@@ -69,20 +69,20 @@ __device__ __forceinline__ void copy_sixteen(u32 to, const void* from, bool insi
                  : "memory");
 }
 
-// The same with a single f32.
+// The same for a single f32.
 __device__ __forceinline__ void copy_one(u32 to, const void* from, bool inside) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
                  "r"(inside ? 4 : 0)
                  : "memory");
 }
 
-// Waits until all copies that this thread has started have arrived.
+// Waits until all copies started by this thread have arrived.
 __device__ __forceinline__ void wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Fetches four matrices of eight rows of 16 bytes; lanes 8 i … 8 i + 7 name the rows of matrix i.
-// A lane gets the 4 bytes at (lane / 4, lane % 4) of each: two bf16 numbers or one f32.
+// Fetches four matrices of eight rows of 16 bytes; lanes 8 i … 8 i + 7 address the rows of matrix
+// i. A lane gets the 4 bytes at (lane / 4, lane % 4) of each: two bf16 values or one f32.
 __device__ __forceinline__ void fetch(u32 (&to)[4], u32 address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -105,8 +105,8 @@ __device__ __forceinline__ int warp() {
 
 // ---- Tiles ----
 
-// Rows first … first + ROWS of a sequence's part of a matrix, zeros beyond its length and width.
-// The thread that has copied them sees them after `wait`. `whole`: 16 bytes at a time (`aligned`).
+// Rows first … first + ROWS of a sequence's part of a matrix, with zeros beyond its length and
+// width. The copying thread sees them after `wait`. `whole`: 16 bytes at a time (`aligned`).
 template <int ROWS>
 __device__ __forceinline__ void load(
     Number* tile, const Number* from, size stride, int first, int length, int width, bool whole) {
@@ -133,7 +133,7 @@ __device__ __forceinline__ void load(
     }
 }
 
-// From a tile to memory.
+// Copies a tile to memory.
 template <int ROWS>
 __device__ __forceinline__ void store(
     Number* to, size stride, int first, int length, int width, const Number* tile, bool whole) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void store(
 
 // ---- Mask and dropout ----
 
-// The seed of a head's mask. It is found again for each step: that is cheaper than a register.
+// The seed of a head's mask. It is recomputed for each step, which is cheaper than a register.
 __device__ __forceinline__ u64 fork_of(const Attention& a, const Piece& piece, size head) {
     return dropout_fork(a.seed, (u64)piece.start * (u64)a.heads + (u64)head);
 }
@@ -169,7 +169,7 @@ __device__ __forceinline__ float dropped(const Attention& a, u64 seed, int query
     return dropout_factor(seed, a.rate, a.kept, (u32)query * (u32)length + (u32)key);
 }
 
-// −∞ for the keys that a query does not see. The lane's first element is that of `key` and `query`.
+// Sets the scores of invisible keys to −∞. The lane's first element is that of `key` and `query`.
 template <int COUNT>
 __device__ __forceinline__ void hide(
     float (&s)[COUNT / 8][4], const Attention& a, int key, int query, int length) {
@@ -185,8 +185,8 @@ __device__ __forceinline__ void hide(
     }
 }
 
-// The same where keys are the rows. Here queries beyond the end are hidden too: what belongs to
-// them is summed up.
+// The same with keys as the rows. Here queries beyond the end are hidden too, because sums run over
+// queries.
 template <int COUNT>
 __device__ __forceinline__ void hide_transposed(
     float (&s)[COUNT / 8][4], const Attention& a, int query, int key, int length) {
@@ -206,7 +206,7 @@ __device__ __forceinline__ void hide_transposed(
 
 extern __shared__ __align__(16) unsigned char memory[];
 
-// The softmax of a row so far: the largest S · √width, and this lane's part of the sum. Index 0 is
+// The running softmax of a row: the largest S · √width, and this lane's part of the sum. Index 0 is
 // row g of the warp, index 1 row g + 8.
 struct Softmax {
     float largest[2], total[2];

@@ -1,59 +1,59 @@
 // Scaled dot-product attention over packed sequences of different lengths, in f32 with TF32 on
-// tensor cores: the sibling of attention.cu, which does all in f32, and of attention_bf16.cu.
+// tensor cores; attention.cu is the f32 version, and attention_bf16.cu the bf16 version.
 //
 //   S = Q Kᵀ / √width,  P = softmax(S) over the visible keys,  O = (P ⊙ M) V,
 //
-// with M the mask of dropout. qkv [tokens, (heads + 2 · key_heads) · width] has queries, keys and
-// values side by side; O [tokens, heads · width]; log_sums [tokens, heads] has log Σ e^S of each
-// row, from which the backward pass computes P again:
+// with the dropout mask M. qkv [tokens, (heads + 2 · key_heads) · width] has queries, keys and
+// values side by side; O is [tokens, heads · width]; log_sums [tokens, heads] has log Σ e^S of each
+// row, from which the backward pass recomputes P:
 //
 //   dV = (P ⊙ M)ᵀ dO,  dS = P ⊙ (M ⊙ dO Vᵀ − along),  dQ = dS K / √width,  dK = dSᵀ Q / √width,
 //
 // with along = ⟨O, dO⟩ of each row. Sums and the softmax are in f32. Every factor of a product is
-// rounded to TF32, to nearest: what comes from memory as soon as it has arrived in shared memory,
-// each thread what it has copied itself, or on its way to the registers in which it stays; P and dS
-// in registers.
+// rounded to nearest TF32: values from memory as soon as they have arrived in shared memory, by the
+// thread that copied them, or on their way to the registers that keep them; P and dS in registers.
 //
-// A block of four warps owns TILE rows (of queries or of keys) and goes through the rows of the
-// other side in steps. Two buffers take turns: while a step is computed, the next is on its way
-// from memory. Each warp owns 16 rows of the tile and, where the tile has fewer than 64 rows, only
-// a part of the columns of what it sums up. Rows of other sequences are never loaded: beyond the
-// end of a sequence, and beyond the width, a tile has zeros.
+// A block of four warps owns TILE rows (of queries or of keys) and iterates over the rows of the
+// other side in steps. Two buffers alternate: while a step is computed, the next one is loaded from
+// memory. Each warp owns 16 rows of the tile and, if the tile has fewer than 64 rows, only a part
+// of the columns of its sums. Rows of other sequences are never loaded: a tile has zeros beyond the
+// end of its sequence and beyond the width.
 //
-// Fragments. A product of a warp is D[16, 8] += A[16, 8] B[8, 8]. With g = lane / 4 and
-// t = lane % 4, a lane has
+// Fragments. A product of a warp is D[16, 8] += A[16, 8] B[8, 8]. With g = lane / 4 and t = lane %
+// 4, a lane holds
 //
 //   D:  (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1);
 //   A:  (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4);
 //   B:  (t, g), (t + 4, g).
 //
-// S and dO Vᵀ are such a D, with A and B as they lie in memory. What is summed up over the rows of
-// a step is found transposed, Oᵀ = Vᵀ Pᵀ and so on: 16 columns of the tile are the rows of A, and 8
-// rows of P or dS the columns of B. Nothing says which row of the tile is column t of A, so long as
-// it belongs to row t of B: here that is row 2t, and row 2t + 1 for t + 4. The upper and the lower
-// half of a D, rounded, are then two B without moving anything, and P and dS never leave the
-// registers, except for dQ of a short sequence (see `attention_backward_keys`). Nor need row g of A
-// be column g of the tile: it is column 2g, and 2g + 1 for g + 8, which are fetched together.
+// S and dO Vᵀ are such a D, with A and B in their memory layout. Sums over the rows of a step are
+// computed transposed, as Oᵀ = Vᵀ Pᵀ and so on: 16 columns of the tile are the rows of A, and 8
+// rows of P or dS the columns of B. Any row of the tile can be column t of A, as long as it
+// corresponds to row t of B: here it is row 2t, and row 2t + 1 for t + 4. The upper and the lower
+// half of a D, rounded, then form two B without moving data, and P and dS never leave the
+// registers, except for dQ of a short sequence (see `attention_backward_keys`). Likewise, row g of
+// A need not be column g of the tile: it is column 2g, and 2g + 1 for g + 8, which are fetched
+// together.
 
-// In shared memory, what belongs to a row as a whole has its place at the end of the row. Rows 0, 2,
-// 4 and 6 lie in different banks where 32 bytes of each are fetched.
-// Rows of a step; as many as registers and 99 KB allow.
+// In shared memory, values that belong to a whole row are stored at the end of the row. Rows 0, 2,
+// 4 and 6 lie in different banks if 32 bytes of each are fetched.
+// Rows per step, limited by registers and 99 KB.
 constexpr int FORWARD_STEP = WIDTH <= 128 ? 32 : 16;
 constexpr int BACKWARD_STEP = WIDTH <= 64 ? 32 : 16;
-// Whether the backward pass has two buffers. The forward pass always has.
+// Whether the backward pass has two buffers. The forward pass always does.
 constexpr bool TURNS = WIDTH <= 128;
-// Blocks of a multiprocessor, for which there must be registers.
+// Blocks per multiprocessor, for which there must be registers.
 constexpr int FORWARD_BLOCKS = WIDTH <= 32 ? 6 : WIDTH <= 64 ? 4 : 2;
 constexpr int BACKWARD_BLOCKS = WIDTH <= 32 ? 4 : WIDTH <= 64 ? 3 : 2;
-// How much of a block's own rows stays in registers, in eights of columns: where there are results
-// of one kind, and of the values where there are two.
+// How many of a block's own rows stay in registers, in groups of eight columns: with results of one
+// kind, and for the values with results of two kinds.
 constexpr int STAY = WIDTH <= 64 ? WIDTH / 8 : 0;
 constexpr int STAY_VALUES = STAY / 2;
-// dS of a step has a place of its own only where that of the gradient is too small.
+// dS of a step needs its own space only if that of the gradient is too small.
 constexpr int SLOPES_PITCH = TILE + 4;
 constexpr int SLOPES = TILE > WIDTH ? BACKWARD_STEP * SLOPES_PITCH : 0;
 
-// Numbers that are moved together.
+// Values that are moved together.
 struct __align__(16) Four {
     float of[4];
 };
@@ -62,7 +62,7 @@ struct __align__(8) Two {
     float of[2];
 };
 
-// Fetches two neighbors.
+// Fetches two adjacent values.
 __device__ __forceinline__ void fetch_two(u32& first, u32& second, u32 address) {
     asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "r"(address));
 }
@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply(
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(upper), "r"(lower));
 }
 
-// The nearest TF32 number.
+// The nearest TF32 value.
 __device__ __forceinline__ u32 nearest(float x) {
     u32 bits;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
@@ -85,25 +85,25 @@ __device__ __forceinline__ u32 nearest(float x) {
 
 // ---- Tiles ----
 
-// Bytes from the start of a 16 × 8 matrix to the row that this lane names to `fetch`, with its
-// four parts in the order (0, 0), (8, 0), (0, 4), (8, 4): that of A.
+// Offset in bytes from the start of a 16 × 8 matrix to the row that this lane addresses in `fetch`,
+// with its four parts in the order (0, 0), (8, 0), (0, 4), (8, 4): the order of A.
 __device__ __forceinline__ u32 down() {
     return 4 * ((lane() & 15) * PITCH + (lane() >> 4) * 4);
 }
 
-// In the order (0, 0), (0, 4), (8, 0), (8, 4): that of two B side by side whose columns are rows
-// of the tile.
+// The same in the order (0, 0), (0, 4), (8, 0), (8, 4): the order of two B side by side whose
+// columns are rows of the tile.
 __device__ __forceinline__ u32 across(int pitch) {
     return 4 * (((lane() & 7) + (lane() >> 4) * 8) * pitch + ((lane() >> 3) & 1) * 4);
 }
 
-// Bytes from the start of an 8 × 16 matrix to what this lane takes of it with `fetch_two`: columns
-// 2g and 2g + 1 of row 2t, with row 2t + 1 below.
+// Offset in bytes from the start of an 8 × 16 matrix to the part that this lane reads with
+// `fetch_two`: columns 2g and 2g + 1 of row 2t, with row 2t + 1 below.
 __device__ __forceinline__ u32 upright() {
     return 4 * ((lane() & 3) * 2 * PITCH + (lane() >> 2) * 2);
 }
 
-// Rounds to TF32 what this thread has loaded.
+// Rounds the values loaded by this thread to TF32.
 template <int ROWS>
 __device__ __forceinline__ void round_tile(float* tile) {
     constexpr int PARTS = WIDTH / 4, APART = THREADS / PARTS;
@@ -117,8 +117,8 @@ __device__ __forceinline__ void round_tile(float* tile) {
     }
 }
 
-// What `mix` has summed up, times factors of the rows, into a tile; the 16 rows and the columns
-// begin at `tile`. Factors are those of rows 2t, 2t + 1, 2t + 8 and 2t + 9.
+// Writes the sums of `mix`, multiplied by the rows' factors, to a tile; the 16 rows and the columns
+// start at `tile`. Factors are those of rows 2t, 2t + 1, 2t + 8 and 2t + 9.
 template <int COLUMNS>
 __device__ __forceinline__ void put(
     float* tile, const float (&sums)[COLUMNS / 8][4], const float (&factors)[4]) {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void put(
 }
 
 // The 16 rows of a tile that a warp multiplies from the left: the first HELD · 8 columns stay in
-// registers, the others are fetched again each time. Where all stay, they are rounded here, and the
+// registers, the others are fetched each time. If all of them stay, they are rounded here, and the
 // tile need not be.
 template <int HELD>
 struct Left {
@@ -170,7 +170,7 @@ struct Left {
     }
 };
 
-// sums_ij = ⟨left_i, right_j⟩ for COUNT rows of a tile; `right` has `across` added.
+// sums_ij = ⟨left_i, right_j⟩ for COUNT rows of a tile, with `across` added to `right`.
 template <int COUNT, int HELD>
 __device__ __forceinline__ void inner(
     float (&sums)[COUNT / 8][4], const Left<HELD>& left, u32 right) {
@@ -192,8 +192,8 @@ __device__ __forceinline__ void inner(
     }
 }
 
-// sums_ic += Σ_k left_ik right_kc over COUNT rows of a tile; `right` has `upright` added. sums[2 n]
-// and sums[2 n + 1] are columns 16 n … 16 n + 15 of rows 0 … 7 and 8 … 15, transposed.
+// sums_ic += Σ_k left_ik right_kc over COUNT rows of a tile, with `upright` added to `right`.
+// sums[2 n] and sums[2 n + 1] are columns 16 n … 16 n + 15 of rows 0 … 7 and 8 … 15, transposed.
 template <int COUNT, int COLUMNS>
 __device__ __forceinline__ void mix(
     float (&sums)[COLUMNS / 8][4], const u32 (&left)[COUNT / 8][4], u32 right) {
@@ -221,16 +221,16 @@ __device__ __forceinline__ void round_off(
 
 // ---- Forward ----
 
-// From numbers of rows g and g + 8 to those of rows 2t, 2t + 1, 2t + 8 and 2t + 9.
+// Maps values of rows g and g + 8 to those of rows 2t, 2t + 1, 2t + 8 and 2t + 9.
 __device__ __forceinline__ void turn(float (&to)[4], const float (&from)[2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         to[i] = __shfl_sync(0xffffffffu, from[i >> 1], (lane() & 3) * 8 + (i & 1) * 4);
 }
 
-// Turns products of queries and keys into P ⊙ M but for the division by the total, and rescales
-// what was summed before. `factor` is log2(e) / √width; it is positive, so that the largest product
-// is the largest score.
+// Turns products of queries and keys into P ⊙ M without the division by the total, and rescales the
+// earlier sums. `factor` is log2(e) / √width; it is positive, so the largest product is the largest
+// score.
 __device__ __forceinline__ void exponentials(
     float (&s)[FORWARD_STEP / 8][4], Softmax& softmax, float (&mixed)[OWN / 8][4],
     float factor) {
@@ -262,8 +262,8 @@ __device__ __forceinline__ void exponentials(
         for (int i = 0; i < 4; ++i) mixed[n][i] *= turned[2 * (n & 1) + (i & 1)];
 }
 
-// Block (p, h): the queries of piece p in head h, with the softmax kept up to date while keys go
-// by. The last pieces come first: in a causal sequence they have most to do.
+// Block (p, h): the queries of piece p in head h, with a running softmax over the keys. The last
+// pieces come first, because in a causal sequence they have the most work.
 extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS)
     attention_forward(PARAMETERS, float* output, float* log_sums) {
     constexpr int STEP = FORWARD_STEP;
@@ -292,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS)
     Softmax softmax = {{-INFINITE, -INFINITE}, {0.0f, 0.0f}};
     wait();
     if (STAY == 0) round_tile<TILE>(query);
-    // Keys and values lie one below the other.
+    // Keys and values are stored consecutively.
     round_tile<2 * STEP>(buffers);
     __syncthreads();
     Left<STAY> left(query + 16 * group * PITCH);
@@ -346,7 +346,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS)
 
 // ---- Backward ----
 
-// along [tokens, heads]: ⟨O, dO⟩ of each head of each token, which is Σ_j P_j dP_j of its row.
+// along [tokens, heads]: ⟨O, dO⟩ of each head of each token, which equals Σ_j P_j dP_j of its row.
 // Block: a token; WIDTH / 8 threads share a head.
 extern "C" __global__ void attention_along(
     const float* output, size output_stride, const float* gradient, size gradient_stride,
@@ -381,8 +381,8 @@ extern "C" __global__ void attention_along(
     }
 }
 
-// What an element of a tile becomes: P ⊙ M from a product of a query and a key, and dS from one of
-// a value and a gradient. `base` is log2(e) times the log-sum of the query.
+// Maps an element of a tile: a product of a query and a key to P ⊙ M, and a product of a value and
+// a gradient to dS. `base` is log2(e) times the log-sum of the query.
 __device__ __forceinline__ void slope(
     float& product, float& gradient, float factor, float base, float along) {
     product = power_of_two(fmaf(product, factor, -base));
@@ -396,7 +396,7 @@ __device__ __forceinline__ void slope_dropped(
     product *= kept;
 }
 
-// A tile of the gradient of queries, keys or values; it begins at a column.
+// A tile of the gradient of queries, keys or values, starting at a column.
 template <int ROWS>
 __device__ __forceinline__ void store_gradient(
     const Attention& a, float* result, const Piece& piece, size column, int first,
@@ -406,8 +406,8 @@ __device__ __forceinline__ void store_gradient(
                 a.width, tile, aligned(result, columns, a.width));
 }
 
-// dQ = dS K / √width. Block (p, h): the queries of piece p in head h. Sequences of one tile are
-// done by `attention_backward_keys`.
+// dQ = dS K / √width. Block (p, h): the queries of piece p in head h. `attention_backward_keys`
+// handles sequences of one tile.
 extern "C" __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS)
     attention_backward_queries(
         PARAMETERS, const float* log_sums, const float* along, const float* output_gradient,
@@ -452,13 +452,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS)
     }
     float sums[OWN / 8][4] = {};
     wait();
-    // Queries and their gradients lie one below the other, and so do keys and values.
+    // Queries and their gradients are stored consecutively, and so are keys and values.
     if (STAY == 0) round_tile<2 * TILE>(query);
     round_tile<2 * STEP>(buffers);
     __syncthreads();
     Left<STAY> left(query + 16 * group * PITCH), above(gradient + 16 * group * PITCH);
     int keys = a.causal && first + TILE < length ? first + TILE : length;
-    // The rows of this warp see keys before `end`.
+    // The rows of this warp attend to keys before `end`.
     int end = top >= length ? 0 : a.causal && top + 16 < length ? top + 16 : length;
     for (int start = 0; start < keys; start += STEP) {
         int next = start + STEP;
@@ -504,8 +504,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS)
     store_gradient<TILE>(a, result, piece, head * a.width, first, query);
 }
 
-// dS of a warp's 16 keys, where all warps can see it: queries are the rows. Of eight keys, 2t is at
-// t and 2t + 1 at t + 4, as `fetch` finds them for B.
+// dS of a warp's 16 keys, visible to all warps, with queries as the rows. Of eight keys, 2t is at t
+// and 2t + 1 at t + 4, where `fetch` expects them for B.
 __device__ __forceinline__ void show(float* to, const u32 (&slopes)[BACKWARD_STEP / 8][4]) {
     int g = lane() >> 2;
     float* at = to + (lane() & 3) * 2 * SLOPES_PITCH + (g >> 1) + (g & 1) * 4;
@@ -516,7 +516,8 @@ __device__ __forceinline__ void show(float* to, const u32 (&slopes)[BACKWARD_STE
             at[(8 * k + (i & 1)) * SLOPES_PITCH + (i >> 1) * 8] = __uint_as_float(slopes[k][i]);
 }
 
-// dQ of a step whose keys are all in this block, into `to`: a warp has 16 queries and some columns.
+// Writes to `to` dQ of a step whose keys are all in this block: a warp has 16 queries and some
+// columns.
 __device__ __forceinline__ void query_gradient(
     float* to, const float* slopes, const float* key, float scale) {
     constexpr int STRIPES = BACKWARD_STEP / 16, COLUMNS = WIDTH * STRIPES / WARPS;
@@ -533,16 +534,16 @@ __device__ __forceinline__ void query_gradient(
     put<COLUMNS>(to + 16 * stripe * PITCH + part * COLUMNS, sums, scale);
 }
 
-// dK = dSᵀ Q / √width and dV = (P ⊙ M)ᵀ dO, summed over the heads of queries that share them.
-// Block (p, h): the keys of piece p in head h of keys. Everything is transposed here: keys are the
-// rows, so that Pᵀ and dSᵀ are factors as they come.
+// dK = dSᵀ Q / √width and dV = (P ⊙ M)ᵀ dO, summed over the query heads that share a key head.
+// Block (p, h): the keys of piece p in key head h. Everything is transposed here: keys are the
+// rows, so Pᵀ and dSᵀ can be used as factors directly.
 //
-// A sequence of one tile has all its keys in this block, which therefore finds dQ as well: that
+// All keys of a sequence of one tile are in this block, which therefore also computes dQ: this
 // saves computing P and dS a second time.
 //
-// In shared memory are keys, values, dS where it has a place of its own, and then the steps:
-// queries, each with its log-sum at the end of its row, and gradients, each with its `along`. The
-// second step is not touched where there is only one.
+// Shared memory contains keys, values, dS if it has its own space, and then the steps: queries,
+// each with its log-sum at the end of its row, and gradients, each with its `along`. The second
+// step is unused if there is only one.
 extern "C" __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS)
     attention_backward_keys(
         PARAMETERS, const float* log_sums, const float* along, const float* output_gradient,
@@ -573,7 +574,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS)
         else if (threadIdx.x < 2 * STEP)
             copy_one(shared_address(gradient + i * PITCH + WIDTH), along + at, by < length);
     };
-    // Steps begin at a multiple of their size, and none hidden by causality is needed.
+    // Steps start at a multiple of their size; steps that causality hides are skipped.
     int begin = a.causal ? first : 0, end = head + share;
     load<TILE>(key, rows + keys_at, a.stride, first, length, columns, whole);
     load<TILE>(value, rows + values_at, a.stride, first, length, columns, whole);
@@ -597,7 +598,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS)
         int next_start = last ? begin : start + STEP, next_head = last ? head + 1 : head;
         if (TURNS && next_head < end) load_step(next, next_head, next_start);
         u32 slopes[STEP / 8][4] = {};
-        // Nothing to do where all is hidden or beyond the end.
+        // Nothing to do if everything is hidden or beyond the end.
         if (top < length && !(a.causal && start + STEP <= top)) {
             float p[STEP / 8][4], ds[STEP / 8][4];
             inner<STEP>(p, left, shared_address(query) + across(PITCH));
@@ -635,11 +636,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS)
             mix<STEP, OWN>(of_keys, slopes, shared_address(query + part * OWN) + upright());
         }
         if (alone) {
-            // No warp needs the gradients any more, and their room takes dS.
+            // No warp needs the gradients any more, so their space is reused for dS.
             float* shown = SLOPES ? value + TILE * PITCH : gradient;
             if (!SLOPES) __syncthreads();
             if (part == 0) show(shown + 16 * group, slopes);
-            // Nor the queries, whose room takes dQ.
+            // Nor the queries, whose space is reused for dQ.
             __syncthreads();
             query_gradient(query, shown, key, a.scale);
             __syncthreads();

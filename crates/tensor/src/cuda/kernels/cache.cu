@@ -1,9 +1,9 @@
 // Keys and values of earlier tokens, and attention of new tokens to them.
 //
-// Each sequence keeps rows [keys, values] of 2 · kept numbers, kept = key_heads · width, in memory
-// of its own, to which rows[sequence] points. A new token has a place (sequence, position): it is
-// row `position` of its sequence, and sees all rows up to itself, or with a window the last so many
-// of them.
+// Each sequence keeps rows [keys, values] of 2 · kept values, kept = key_heads · width, in separate
+// memory, to which rows[sequence] points. A new token has a place (sequence, position): it is row
+// `position` of its sequence, and attends to all rows up to itself or, with a window, to the last
+// `window` of them.
 
 struct Place {
     u32 sequence, position;
@@ -21,9 +21,9 @@ extern "C" __global__ void cache_append(
     for (size j = threadIdx.x; j < columns; j += blockDim.x) to[j] = from[j];
 }
 
-// output [tokens, heads · width]. Block (t, h): token t in head h. Each of four warps takes every
-// fourth key and keeps its own softmax up to date; then the four are joined. Lane l of a warp has
-// the features l, l + 32, …; the width is at most 256.
+// output [tokens, heads · width]. Block (t, h): token t in head h. Each of four warps processes
+// every fourth key with its own running softmax; then the four are merged. Lane l of a warp has the
+// features l, l + 32, …; the width is at most 256.
 extern "C" __global__ void cache_attend(
     const real* qkv, size stride, size heads, size key_heads, size width, float scale,
     size window, float cap, const Place* places, const u64* rows, real* output) {

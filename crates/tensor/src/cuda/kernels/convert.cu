@@ -1,4 +1,4 @@
-// Copies between matrices of either format, and rows of a table. One block for each row of the
+// Copies between matrices of either format, and gathers rows of a table. One block per row of the
 // result. The kernels' names end with the formats of source and target: f (f32) or b (bf16).
 
 // to = from, or to += from: [rows, columns], both with strides. A stride of 0 repeats one row.
@@ -33,7 +33,7 @@ GATHER(fb, float, bf16)
 GATHER(bf, bf16, float)
 GATHER(bb, bf16, bf16)
 
-// The nearest bf16 of each of `count` numbers that lie end to end; 1024 for each block.
+// The nearest bf16 of each of `count` consecutive values; 1024 per block.
 extern "C" __global__ void all_to_bf16(const float* from, bf16* to, size count) {
     size first = (size)blockIdx.x * 1024 + threadIdx.x * 4;
     if (first + 4 <= count) {
@@ -48,14 +48,14 @@ extern "C" __global__ void all_to_bf16(const float* from, bf16* to, size count) 
     for (size j = first; j < count; ++j) to[j] = nearest_bf16(from[j]);
 }
 
-// The levels of NF4; as in tensor/compact/nf4.rs.
+// The levels of NF4, as in tensor/compact/nf4.rs.
 __device__ const float nf4_levels[16] = {
     -1.0f, -0.6961928f, -0.52507305f, -0.3949175f, -0.28444138f, -0.18477343f, -0.091050036f, 0.0f,
     0.0795803f, 0.1609302f, 0.2461123f, 0.33791524f, 0.44070983f, 0.562617f, 0.72295684f, 1.0f};
 
-// One row of the result from NF4: numbers of four bits from index `first` on. The buffer holds how
-// many numbers there are, their codes, a scale for each 64 of them and, for each 256 scales, the
-// smallest and the step; see tensor/cuda/nf4.rs.
+// One row of the result from NF4: values of four bits, starting at index `first`. The buffer
+// contains the number of values, their codes, a scale for each 64 of them and, for each 256 scales,
+// the smallest one and the step; see tensor/cuda/nf4.rs.
 template <typename To>
 __device__ __forceinline__ void expand_nf4(
     const unsigned char* buffer, size first, To* to, size columns) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void expand_nf4(
         float2 group = groups[i / (64 * 256)];
         return group.x + (float)scales[i / 64] * group.y;
     };
-    // Eight numbers of one block at a time, where rows begin at multiples of eight.
+    // Eight values of one block at a time if rows start at multiples of eight.
     size packs = first % 8 == 0 && (size)to % 16 == 0 ? columns / 8 : 0;
     for (size p = threadIdx.x; p < packs; p += blockDim.x) {
         size i = first + 8 * p;

@@ -1,9 +1,9 @@
-// Statistics of released gradients, added up over rows and over columns:
+// Statistics of released gradients, summed over rows and over columns:
 //
 //   sensitivity √max(g² − s², 0) · |ω|   or   square g² − s²
 //
-// of g, ω [rows, columns] of f32 and s = std · factor, the std being that of the row times that of
-// the column, one for each coordinate, or one for all.
+// of g, ω [rows, columns] in f32 and s = std · factor, where the std is the product of that of the
+// row and that of the column, one per coordinate, or one for all.
 
 struct Stds {
     const float *rows, *columns, *each;
@@ -19,7 +19,7 @@ __device__ __forceinline__ float statistic(
     return sensitivity ? sqrtf(fmaxf(square, 0.0f)) * fabsf(w) : square;
 }
 
-// sums[i], one block for each row.
+// sums[i], one block per row.
 extern "C" __global__ void sums_of_rows(
     bool sensitivity, const float* g, size g_stride, const float* w, size w_stride,
     const float* row_stds, const float* column_stds, const float* each, float same, float factor,
@@ -35,7 +35,8 @@ extern "C" __global__ void sums_of_rows(
     if (threadIdx.x == 0) sums[i] = sum;
 }
 
-// partial[r][j]: columns of 512 rows at a time. Block (c, r) of 32 × 8 threads: columns 32 c …
+// partial[r][j]: sums of the columns over 512 rows at a time. Block (c, r) of 32 × 8 threads:
+// columns 32 c …
 extern "C" __global__ void sums_of_columns(
     bool sensitivity, const float* g, size g_stride, const float* w, size w_stride,
     const float* row_stds, const float* column_stds, const float* each, float same, float factor,
@@ -58,7 +59,7 @@ extern "C" __global__ void sums_of_columns(
     }
 }
 
-// stds_ij = rows_i · columns_j, one block for each row.
+// stds_ij = rows_i · columns_j, one block per row.
 extern "C" __global__ void product_of_stds(
     const float* rows, const float* columns, float* stds, size width) {
     size i = blockIdx.x;

@@ -1,9 +1,9 @@
-// Softmax and cross-entropy; one block for each row of logits [rows, classes].
+// Softmax and cross-entropy; one block per row of logits [rows, classes].
 //
 //   loss_i = log Σ_j e^(z_ij − m_i) + m_i − z_{i, target_i},  m_i = max_j z_ij
 //   d(Σ weight_i loss_i)/dz_ij = weight_i · (softmax(z_i)_j − [j = target_i])
 
-// Sets m and Σ e^(z − m), which is added up in double precision.
+// Computes m and Σ e^(z − m), which is summed in double precision.
 __device__ __forceinline__ void exponentials(
     const real* z, size classes, float* largest, double* total) {
     __shared__ float space[32];

@@ -1,13 +1,13 @@
-// LayerNorm and RMSNorm with the residual sum fused in; one warp for each row, or one block for
-// each wide one: threads (32, rows of a block) or (threads, 1).
+// LayerNorm and RMSNorm fused with the residual sum; one warp per row, or one block per wide row:
+// threads (32, rows per block) or (threads, 1).
 //
 //   LayerNorm: x̂ = (x − mean) · r,  r = 1 / √(var + ε),      y = γ ⊙ x̂ + β
 //   RMSNorm:   x̂ = x · r,           r = 1 / √(mean(x²) + ε), y = γ ⊙ x̂
 //
-// x, residual, y, x̂ [rows, columns] of `real`; γ, β [1, columns] and r [rows, 1] of f32.
-// γ is the weight plus an offset: 1 where the parameter is how far γ is from it (Gemma), or 0.
-// `residual` and `bias` may be null. A row of usual width stays in registers; a wider one is read
-// again.
+// x, residual, y, x̂ [rows, columns] of `real`; γ, β [1, columns] and r [rows, 1] in f32. γ is the
+// weight plus an offset: 1 if the parameter is the difference of γ from 1 (Gemma), otherwise 0.
+// `residual` and `bias` may be null. A row of ordinary width stays in registers; a wider one is
+// read again.
 
 __device__ __forceinline__ float sum_of(const real* x, const real* residual, size j) {
     return residual ? wide(x[j]) + wide(residual[j]) : wide(x[j]);

@@ -1,5 +1,5 @@
-// Rows of `real`, float or bf16, read and written in packs of 16 bytes where addresses allow it.
-// `real` is defined where this is compiled: `Source` in source.rs.
+// Rows of `real`, float or bf16, read and written in packs of 16 bytes if their addresses allow it.
+// `real` is defined at compile time: `Source` in source.rs.
 
 #define PACK (16 / (int)sizeof(real))
 
@@ -11,7 +11,7 @@ __device__ __forceinline__ bool aligned(const void* pointer) {
     return ((u64)pointer & 15) == 0;
 }
 
-// y_j = f(x_j, j) for the columns j of one row, shared out among the threads of the block.
+// y_j = f(x_j, j) for the columns j of one row, divided among the threads of the block.
 template <typename F>
 __device__ __forceinline__ void map_row(const real* x, real* y, size columns, F f) {
     if (columns % PACK == 0 && aligned(x) && aligned(y)) {
@@ -43,14 +43,15 @@ __device__ __forceinline__ void map_rows(
         narrow(f(wide(a[j]), wide(b[j])), y[j]);
 }
 
-// The numbers of one row that a thread holds: packs n, n + threads, … of at most HELD.
+// The values of one row that a thread holds: packs n, n + threads, …, at most HELD of them.
 #define HELD 4
 
 __device__ __forceinline__ bool holds(size columns) {
     return columns % PACK == 0 && columns <= (size)HELD * PACK * blockDim.x;
 }
 
-// Calls f(held, n) for each pack n of the row that is this thread's, held counting them from 0.
+// Calls f(held, n) for each pack n of the row that belongs to this thread, where held counts them
+// from 0.
 template <typename F>
 __device__ __forceinline__ void each_pack(size columns, F f) {
 #pragma unroll

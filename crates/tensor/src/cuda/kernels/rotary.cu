@@ -1,8 +1,8 @@
-// Rotary position embedding in place: each pair (j, j + half) of a head's features is turned by
-// the angle position · frequency_j; direction −1 turns back. One block for each row.
+// Rotary position embedding in place: rotates each pair (j, j + half) of a head's features by the
+// angle position · frequency_j; direction −1 rotates back. One block per row.
 //
-// x [rows, ≥ columns], of which the leading `columns` are heads of 2 · half features; positions
-// [rows]; frequencies [half]. The angle is rounded to f32 as the reference rounds it.
+// x [rows, ≥ columns], whose leading `columns` are heads of 2 · half features; positions [rows];
+// frequencies [half]. The angle is rounded to f32 as in the reference.
 
 extern "C" __global__ void rotate(
     real* x, size stride, size columns, const float* frequencies, size half,

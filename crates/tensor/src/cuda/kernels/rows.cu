@@ -1,5 +1,5 @@
-// Operations on whole rows of `real`; sums are of f32. One block for each row of the result unless
-// it is said otherwise.
+// Operations on whole rows of `real`; sums are in f32. One block per row of the result unless
+// stated otherwise.
 
 // c = a + b.
 extern "C" __global__ void add(
@@ -9,7 +9,7 @@ extern "C" __global__ void add(
              [](float x, float y) { return x + y; });
 }
 
-// average += weight · (x − average), as the CPU rounds it: without fused multiply-add.
+// average += weight · (x − average), rounded as on the CPU: without fused multiply-add.
 extern "C" __global__ void lerp_rows(
     const real* x, size x_stride, float weight, float* average, size columns) {
     size row = blockIdx.x;
@@ -19,7 +19,7 @@ extern "C" __global__ void lerp_rows(
     }
 }
 
-// y_i = factor_i · x_i; a factor of 0 leaves zeros whatever the row holds.
+// y_i = factor_i · x_i; a factor of 0 gives zeros, whatever the row contains.
 extern "C" __global__ void scale_rows(
     const real* x, size x_stride, const float* factors, real* y, size columns) {
     size row = blockIdx.x;
@@ -28,7 +28,8 @@ extern "C" __global__ void scale_rows(
             [&](float value, size) { return factor == 0.0f ? 0.0f : value * factor; });
 }
 
-// y_ij = factor_j · x_ij, in f32 whatever x is: norms under weights are made of it.
+// y_ij = factor_j · x_ij, in f32 whatever the format of x, because norms under weights are computed
+// from it.
 extern "C" __global__ void scale_columns(
     const real* x, size x_stride, const float* factors, float* y, size columns) {
     size row = blockIdx.x;
@@ -36,8 +37,8 @@ extern "C" __global__ void scale_columns(
         y[row * columns + j] = wide(x[row * x_stride + j]) * factors[j];
 }
 
-// y_ij = w_{row of i, j} · x_ij, where row i of x has the weights of row indices[i], or its own; a
-// weight of 0 leaves a zero whatever x is.
+// y_ij = w_{row of i, j} · x_ij, where row i of x has the weights of row indices[i], or of row i; a
+// weight of 0 gives zero, whatever x is.
 extern "C" __global__ void weigh_rows(
     const real* x, size x_stride, const u32* indices, const float* weights, real* y,
     size columns) {
@@ -48,8 +49,8 @@ extern "C" __global__ void weigh_rows(
 }
 
 // onto_{targets[k]} += Σ_{starts[k] ≤ n < starts[k + 1]} x_{order[n]}, one block for each target k
-// and 256 columns: rows of x are sorted by their target, so that one thread adds up a number in
-// the order of the rows.
+// and 256 columns. The rows of x are sorted by target, so that one thread adds up a value in the
+// order of the rows.
 template <typename T>
 __device__ __forceinline__ void add_rows(
     const T* x, size x_stride, const u32* order, const u32* starts, size target, float* onto,
@@ -70,16 +71,16 @@ extern "C" __global__ void scatter(
     add_rows(x, x_stride, order, starts, targets[blockIdx.x], onto, columns);
 }
 
-// The same from sums of f32 that lie in the order of their targets.
+// The same for f32 sums that are already in the order of their targets.
 extern "C" __global__ void scatter_sums(
     const float* x, size x_stride, const u32* starts, const u32* targets, float* onto,
     size columns) {
     add_rows(x, x_stride, (const u32*)0, starts, targets[blockIdx.x], onto, columns);
 }
 
-// Sums of columns of 512 rows at a time: block (c, r) of 32 × 8 threads writes partial[r][32 c …].
-// With b the sums are those of a ⊙ b; with factors each row counts so often, and one with the
-// factor 0 not at all, whatever it holds.
+// Sums of columns over 512 rows at a time: block (c, r) of 32 × 8 threads writes partial[r][32 c
+// …]. With b, the sums are those of a ⊙ b. With factors, each row is multiplied by its factor, and
+// a row with factor 0 is ignored, whatever it contains.
 extern "C" __global__ void column_sums(
     const real* a, size a_stride, const real* b, size b_stride, const float* factors, size rows,
     size columns, float* partial) {
@@ -103,7 +104,7 @@ extern "C" __global__ void column_sums(
     }
 }
 
-// sums_j = Σ_r partial_rj; one thread for each column.
+// sums_j = Σ_r partial_rj; one thread per column.
 extern "C" __global__ void add_partials(
     const float* partial, size parts, size columns, float* sums) {
     size j = (size)blockIdx.x * blockDim.x + threadIdx.x;
@@ -113,7 +114,7 @@ extern "C" __global__ void add_partials(
     sums[j] = sum;
 }
 
-// y = x ⊙ mask; the number at (i, j) has the position i · columns + j, modulo 2³².
+// y = x ⊙ mask; the value at (i, j) has the position i · columns + j, modulo 2³².
 extern "C" __global__ void drop_out(
     const real* x, size x_stride, u64 seed, float rate, float kept, real* y, size columns) {
     size row = blockIdx.x;

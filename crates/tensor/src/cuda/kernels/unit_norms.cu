@@ -1,20 +1,20 @@
 // Norms and inner products of the gradients G_u = Σ_{t ∈ unit u} e_t ⊗ a_t of privacy units,
-// without ever writing G down (ghost clipping, book-keeping).
+// without ever storing G (ghost clipping, book-keeping).
 //
-// A norm that is too small would let an example through that is larger than its bound, so rounding
-// must be small and known. Every inner product here is added up in runs of RUN = 16 numbers in f32,
-// and the runs in f64. With u = 2⁻²⁴, a run of n fused multiply-adds is off by at most n u Σ|x y|,
-// so each result is off by less than c = 16 u (1 + 10⁻⁶) < 10⁻⁶ of Σ|x y|. What that means for
-// norms stands in unit_norms/mod.rs.
+// A norm that is too small would let an example exceed its bound, so rounding errors must be small
+// and known. Every inner product here is summed in f32 in runs of RUN = 16 values, and the runs are
+// summed in f64. With u = 2⁻²⁴, a run of n fused multiply-adds has an error of at most n u Σ|x y|,
+// so each result has an error of less than c = 16 u (1 + 10⁻⁶) < 10⁻⁶ of Σ|x y|. unit_norms/mod.rs
+// derives the bound on norms.
 //
-// Each block reads rows of its own unit only: a NaN in one unit cannot reach another.
+// Each block only reads rows of its own unit: a NaN in one unit cannot reach another.
 
 #define SIDE 64
 #define RUN 16
 
 // sums_ij += ⟨row i of left, row j of right⟩ over all columns, for a tile of SIDE × SIDE rows,
-// which begin with `left_row` and `right_row` and end before `left_end` and `right_end`. Thread
-// (ty, tx) has the elements (ty + 16 i, tx + 16 j).
+// which start at `left_row` and `right_row` and end before `left_end` and `right_end`. Thread (ty,
+// tx) has the elements (ty + 16 i, tx + 16 j).
 __device__ void add_inner(
     double (&sums)[4][4], const Part& left, size left_row, size left_end, const Part& right,
     size right_row, size right_end, float (*l)[SIDE + 1], float (*r)[SIDE + 1]) {
@@ -48,9 +48,9 @@ __device__ void add_inner(
 }
 
 // Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and
-// s of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for
-// products, [index of t = index of s] for tables. For norms b = a and f = e, a tile off the
-// diagonal counts twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the
+// s of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts according to `Pairs`: ⟨a_t, b_s⟩ for
+// products, [index of t = index of s] for tables. For norms, b = a and f = e, a tile off the
+// diagonal counts twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) over the tile's part of the
 // diagonal. layers: e_1, f_1, e_2, f_2, …
 __device__ __forceinline__ void gram(
     const Pairs& pairs, const Part* layers, size count, const Task* tasks, double* partial) {
@@ -144,7 +144,7 @@ __device__ __forceinline__ void form_tile(
 }
 
 // Formed gradients: partial[2 task] = Σ_ij G_ij² over a tile of G, whose rows are columns of e and
-// whose columns are those of a. For a unit with more rows than G is wide this is less work.
+// whose columns are those of a. For a unit with more rows than the width of G this takes less work.
 extern "C" __global__ void __launch_bounds__(256) unit_formed(
     const Part* inputs, const Part* layers, const Task* tasks, double* partial) {
     __shared__ double space[32];
@@ -163,8 +163,8 @@ extern "C" __global__ void __launch_bounds__(256) unit_formed(
     }
 }
 
-// Kept gradients: row u of the output is Σ_t l_t ⊗ r_t over the rows of unit u, a number for each
-// pair of columns. Block: one of `tiles` tiles of a unit, of which `across` are beside each other.
+// Kept gradients: row u of the output is Σ_t l_t ⊗ r_t over the rows of unit u, one value for each
+// pair of columns. Block: one of the `tiles` tiles of a unit, `across` of which lie side by side.
 extern "C" __global__ void __launch_bounds__(256) unit_gradients(
     const real* left, size left_stride, size left_columns, const real* right, size right_stride,
     size right_columns, const u32* ranges, u32 tiles, u32 across, float* gradients) {

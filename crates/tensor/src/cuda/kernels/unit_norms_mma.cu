@@ -1,20 +1,20 @@
 // Norms of the gradients G_u = Σ_{t ∈ unit u} e_t ⊗ a_t of privacy units by tensor cores, without
-// ever writing G down (ghost clipping, book-keeping). The kernels are those of unit_norms.cu.
+// ever storing G (ghost clipping, book-keeping). The kernels correspond to those of unit_norms.cu.
 //
-// Inner products are of bf16 numbers, whose products are exact in f32. An f32 number x is split
-// into h = bf16(x) and l = bf16(x − h), and ⟨x, y⟩ is taken as ⟨h, h′⟩ + ⟨h, l′⟩ + ⟨l, h′⟩.
-// What that and the sums of tensor cores can be off by stands in unit_norms/mod.rs: sums of at most
-// DEPTH columns are taken by tensor cores, and added to each other in f32.
+// Inner products are of bf16 values, whose products are exact in f32. An f32 value x is split into
+// h = bf16(x) and l = bf16(x − h), and ⟨x, y⟩ is approximated by ⟨h, h′⟩ + ⟨h, l′⟩ + ⟨l, h′⟩.
+// unit_norms/mod.rs bounds the error of this and of tensor-core sums: tensor cores sum at most
+// DEPTH columns, and these sums are added in f32.
 //
-// Each block has eight warps and reads rows of its own unit only: a NaN in one unit cannot reach
-// another. A result of mma.m16n8k16 is 16 × 8 numbers: with g = lane div 4 and t = lane mod 4, a
+// Each block has eight warps and only reads rows of its own unit: a NaN in one unit cannot reach
+// another. A result of mma.m16n8k16 has 16 × 8 values: with g = lane div 4 and t = lane mod 4, a
 // thread has (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1) of it.
 
 #define SIDE 64
-// Halves of a number: h alone, or h and l.
+// Number of halves of a value: h alone, or h and l.
 #define HALVES ((int)sizeof(real) / 2)
 #define DEPTH (128 / HALVES)
-// A row of a tile in shared memory; eight more so that rows lie in different banks.
+// Length of a tile's row in shared memory, padded by eight so that rows lie in different banks.
 #define TILE_ROW (DEPTH + 8)
 #define SIDE_ROW (SIDE + 8)
 
@@ -28,7 +28,7 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const u32 (&a)[4]
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The same onto zeros.
+// The same, starting from zero.
 __device__ __forceinline__ void multiply(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -47,7 +47,7 @@ __device__ __forceinline__ void load_transposed(u32 (&to)[4], const bf16* row) {
 
 __device__ __forceinline__ void split(float x, bf16* halves, int apart) {
     halves[0] = nearest_bf16(x);
-    // Of an infinity this is a NaN: a norm that is not finite either way.
+    // For an infinity this is NaN: the norm is not finite either way.
     halves[apart] = nearest_bf16(x - wide(halves[0]));
 }
 
@@ -60,8 +60,8 @@ __device__ __forceinline__ void put(const Pack& pack, bf16* to, int apart) {
     for (int k = 0; k < PACK; ++k) split(wide(pack.x[k]), to + k, apart);
 }
 
-// Rows `row` … before `end` and columns `column` … of a matrix, WIDTH of them, zeros beyond: packs
-// that the thread holds until they are put into shared memory.
+// Rows `row` … before `end` and columns `column` … of a matrix, WIDTH of them, with zeros beyond:
+// packs that the thread holds until they are written to shared memory.
 template <int ROWS, int WIDTH>
 struct Held {
     static const int COUNT = ROWS * WIDTH / PACK / 256;
@@ -98,11 +98,11 @@ struct Held {
 };
 
 #define GRAM_TILE (SIDE * TILE_ROW)
-// Tiles that a block of the Gram kernel has room for: of the columns that are used, and of those
-// that are on their way.
+// Number of tiles that a block of the Gram kernel has room for: of the columns in use, and of those
+// being loaded.
 #define GRAM_TILES 4
 
-// Copies 16 bytes to shared memory without waiting, of which `bytes` are read and the rest is 0.
+// Copies 16 bytes to shared memory without waiting; `bytes` of them are read and the rest is 0.
 __device__ __forceinline__ void copy_later(u32 address, const void* from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
                  "r"(bytes));
@@ -112,17 +112,18 @@ __device__ __forceinline__ void end_group() {
     asm volatile("cp.async.commit_group;");
 }
 
-// Waits until at most `groups` of the copies that were begun are still on their way.
+// Waits until at most `groups` of the started copies are still in progress.
 template <int groups>
 __device__ __forceinline__ void wait_groups() {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups));
 }
 
-// Packs of a tile that a thread copies, so many rows apart.
+// Number of packs of a tile that a thread copies, and the distance between their rows.
 #define COPIES (SIDE * DEPTH / PACK / 256)
 #define ROWS_APART (256 * PACK / DEPTH)
 
-// One side of the tiles of a matrix: the rows of a task, DEPTH columns at a time, zeros beyond.
+// One side of the tiles of a matrix: the rows of a task, DEPTH columns at a time, with zeros
+// beyond.
 struct Side {
     const real* from;
     size stride;
@@ -130,7 +131,7 @@ struct Side {
     // Whether 16 bytes can be copied at once.
     bool whole;
 
-    // The first row is `row`; of the thread's copies, bit n of `rows` says whether there is a row.
+    // The first row is `row`; bit n of `rows` states whether the thread's n-th copy has a row.
     __device__ __forceinline__ void enter(const Part& part, size row) {
         const int width = DEPTH / PACK;
         stride = part.stride;
@@ -149,7 +150,7 @@ struct Side {
         for (int n = 0; n < COPIES; ++n) {
             int inside = rows >> n & 1 ? count : 0;
             if (whole) {
-                // Of no bytes, any address that is the matrix's.
+                // For zero bytes, any address within the matrix will do.
                 copy_later(address, inside ? now : from, inside * (int)sizeof(real));
             } else {
 #pragma unroll
@@ -167,7 +168,7 @@ struct Side {
     }
 };
 
-// Of the rows from `row` on, which of those that this thread copies come before `end`.
+// For the rows starting at `row`, a mask of those copied by this thread that come before `end`.
 __device__ __forceinline__ u32 rows_before(size row, size end) {
     u32 rows = 0;
 #pragma unroll
@@ -176,7 +177,7 @@ __device__ __forceinline__ u32 rows_before(size row, size end) {
     return rows;
 }
 
-// Two neighboring numbers of a tile as an operand of a product, in halves.
+// Two adjacent values of a tile as an operand of a product, in halves.
 __device__ __forceinline__ void pair_of(const bf16* from, u32 (&halves)[1]) {
     halves[0] = *(const u32*)from;
 }
@@ -187,7 +188,7 @@ __device__ __forceinline__ u32 nearest_pair(float low, float high) {
     return both;
 }
 
-// Of an infinity the lower half is a NaN: a norm that is not finite either way.
+// For an infinity the lower half is NaN: the norm is not finite either way.
 __device__ __forceinline__ void pair_of(const float* from, u32 (&halves)[2]) {
     float2 x = *(const float2*)from;
     halves[0] = nearest_pair(x.x, x.y);
@@ -195,8 +196,8 @@ __device__ __forceinline__ void pair_of(const float* from, u32 (&halves)[2]) {
                              x.y - __uint_as_float(halves[0] & 0xffff0000u));
 }
 
-// Of a tile of SIDE × SIDE numbers of a Gram matrix, warp w has the quadrant w mod 4 and every
-// second sixteen columns, beginning with w div 4: 2 × 4 results.
+// In a tile of SIDE × SIDE values of a Gram matrix, warp w has the quadrant w mod 4 and every
+// second group of sixteen columns, starting with w div 4: 2 × 4 results.
 typedef float Quadrant[2][4][4];
 
 __device__ __forceinline__ int quadrant_row() {
@@ -207,7 +208,7 @@ __device__ __forceinline__ int quadrant_column() {
     return 32 * ((threadIdx.x >> 5) & 1);
 }
 
-// Row and column in the tile of a thread's number i of result (m, n).
+// Row and column, within the tile, of a thread's value i of result (m, n).
 __device__ __forceinline__ int row_of(int m, int i) {
     return quadrant_row() + 16 * m + ((threadIdx.x & 31) >> 2) + (i >> 1) * 8;
 }
@@ -216,7 +217,7 @@ __device__ __forceinline__ int column_of(int n, int i) {
     return quadrant_column() + 8 * n + (threadIdx.x & 3) * 2 + (i & 1);
 }
 
-// Where a tile is: addresses in shared memory have 32 bits.
+// The location of a tile: addresses in shared memory have 32 bits.
 __device__ __forceinline__ u32 address_of(const bf16* tile) {
     return (u32)__cvta_generic_to_shared(tile);
 }
@@ -232,7 +233,7 @@ __device__ __forceinline__ void load_four(u32 (&to)[4], u32 address) {
                  : "r"(address));
 }
 
-// Rows `row` … + 16 and columns k … + 16 of a tile as left operand, in halves.
+// Rows `row` … + 16 and columns k … + 16 of a tile as the left operand, in halves.
 __device__ __forceinline__ void left_operand(u32 (&a)[1][4], u32 tile, int row, int k) {
     int lane = threadIdx.x & 31;
     load_four(a[0], tile + 2 * ((row + (lane & 15)) * TILE_ROW + k + (lane >> 4) * 8));
@@ -250,7 +251,7 @@ __device__ __forceinline__ void left_operand(u32 (&a)[2][4], const float* tile, 
     }
 }
 
-// Rows `row` … + 16 and columns k … + 16 as two right operands: numbers 0 and 1, and 2 and 3.
+// Rows `row` … + 16 and columns k … + 16 as two right operands: values 0 and 1, and 2 and 3.
 __device__ __forceinline__ void right_operands(u32 (&b)[1][4], u32 tile, int row, int k) {
     int lane = threadIdx.x & 31;
     int of_row = (lane & 7) + (lane >> 4) * 8, of_column = ((lane >> 3) & 1) * 8;
@@ -309,10 +310,11 @@ __device__ __forceinline__ void add_inner(Quadrant& total, Address left, Address
 
 extern __shared__ __align__(16) unsigned char tiles[];
 
-// A row of a whole tile of f32 in shared memory; eight more, so that rows lie in different banks.
+// Length of a row of a whole f32 tile in shared memory, padded by eight so that rows lie in
+// different banks.
 #define SUM_ROW (SIDE + 8)
 
-// Calls f(two neighboring numbers, their place in a whole tile of f32) for those of the thread.
+// Calls f(two adjacent values, their position in a whole f32 tile) for the values of the thread.
 template <typename F>
 __device__ __forceinline__ void each_pair(Quadrant& quadrant, F f) {
 #pragma unroll
@@ -325,7 +327,7 @@ __device__ __forceinline__ void each_pair(Quadrant& quadrant, F f) {
                   row_of(m, i) * SUM_ROW + column_of(n, i));
 }
 
-// The sum of what both warps of each quadrant have, in shared memory; the quadrant is left empty.
+// The sum of what both warps of each quadrant have, in shared memory; the quadrant is reset.
 __device__ __forceinline__ void join(Quadrant& quadrant, float* whole) {
     bool second = threadIdx.x >= 128;
     if (!second)
@@ -344,9 +346,9 @@ __device__ __forceinline__ void join(Quadrant& quadrant, float* whole) {
 }
 
 // Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and
-// s of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for
-// products, [index of t = index of s] for tables. For norms b = a and f = e, a tile off the
-// diagonal counts twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the
+// s of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts according to `Pairs`: ⟨a_t, b_s⟩ for
+// products, [index of t = index of s] for tables. For norms, b = a and f = e, a tile off the
+// diagonal counts twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) over the tile's part of the
 // diagonal. layers: e_1, f_1, e_2, f_2, …
 template <bool same>
 __device__ __forceinline__ void gram_tile(
@@ -356,13 +358,13 @@ __device__ __forceinline__ void gram_tile(
     real* room = (real*)tiles;
     size left = (size)task.start + task.first, right = (size)task.other_start + task.second;
     u32 rows[2] = {rows_before(left, task.end), rows_before(right, task.other_end)};
-    // Tiles of the inputs, which are matrix 0, and of the layers behind them.
+    // Tiles of the inputs, which are matrix 0, and of the layers after them.
     int of_inputs = 0, of_all;
     if (pairs.inputs) of_inputs = (int)((pairs.inputs->columns + DEPTH - 1) / DEPTH);
     of_all = of_inputs;
     for (size k = 0; k < count; ++k)
         of_all += (int)((layers[2 * k].columns + DEPTH - 1) / DEPTH);
-    // The matrix whose tiles are begun.
+    // The matrix whose tiles are being loaded.
     Side sides_of[2];
     int column = 0, columns = 0, matrix = pairs.inputs ? 0 : 1;
     auto begin = [&](int stage) {
@@ -384,10 +386,10 @@ __device__ __forceinline__ void gram_tile(
     };
 #pragma unroll
     for (int stage = 0; stage < stages - 1; ++stage) begin(stage);
-    // Y comes at the end, when the tiles are used no more.
+    // Y is stored at the end, when the tiles are no longer used.
     float *x = (float*)(room + GRAM_TILES * GRAM_TILE), *y = (float*)room;
     Quadrant sums = {};
-    // The quadrant below the diagonal is that above it.
+    // The quadrant below the diagonal equals the one above it.
     bool idle = same && quadrant_row() > quadrant_column();
     for (int at = 0, stage = 0; at < of_all; ++at, stage = (stage + 1) % stages) {
         wait_groups<stages - 2>();
@@ -432,7 +434,7 @@ __device__ __forceinline__ void gram(
     Task task = tasks[blockIdx.x];
     bool same = (size)task.start + task.first == (size)task.other_start + task.second;
     if (pairs.inputs) same = same && pairs.inputs[0].data == pairs.inputs[1].data;
-    // X_ts = X_st only where both sides have the same indices.
+    // X_ts = X_st only if both sides have the same indices.
     if (pairs.indices) same = same && pairs.indices == pairs.others;
     for (size k = 0; k < count; ++k) same = same && layers[2 * k].data == layers[2 * k + 1].data;
     if (same)
@@ -472,13 +474,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_table_product(
 #define FORMED_TILE (FORMED_ROWS * SIDE_ROW)
 
 // A tile of a formed gradient G = Σ_t e_t ⊗ a_t over rows `start` … before `end`: its rows are
-// columns `first` … of e, and its columns are columns `second` … of a. Of the tile, warp w has rows
-// 16 (w mod 4) … and columns 32 (w div 4) …
+// columns `first` … of e, and its columns are columns `second` … of a. Warp w has rows 16 (w mod 4)
+// … and columns 32 (w div 4) … of the tile.
 __device__ __forceinline__ void form_tile(
     Tile& total, const Part& a, const Part& e, size start, size end, size first, size second) {
     bf16 *l = (bf16*)tiles, *r = l + HALVES * FORMED_TILE;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    // Of the four matrices that a load takes, this lane addresses a row of this one.
+    // Of the four matrices of a load, this lane addresses a row of this one.
     int matrix = lane >> 3, row = lane & 7;
     const bf16* e_at =
         l + ((matrix >> 1) * 8 + row) * SIDE_ROW + 16 * (warp & 3) + (matrix & 1) * 8;
@@ -523,8 +525,8 @@ __device__ __forceinline__ void form_tile(
     }
 }
 
-// Formed gradients: partial[2 task] = Σ_ij G_ij² over a tile of G. For a unit with more rows than G
-// is wide this is less work. Of many products; `times` of a task is its layer.
+// Formed gradients: partial[2 task] = Σ_ij G_ij² over a tile of G. For a unit with more rows than
+// the width of G this takes less work. Covers many products; `times` of a task is its layer.
 extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
     const Product* products, const Part* parts, const Task* tasks, double* partial) {
     __shared__ double space[32];
@@ -545,9 +547,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
     }
 }
 
-// Formed gradients under one or two weights of each coordinate, which lie as the coordinates do:
-// partial[2 (unit · tiles + tile) + n] = Σ_ij w_nij G_ij². Block (tile, unit), with so many tiles
-// across.
+// Formed gradients with one or two weights per coordinate, stored in the order of the coordinates:
+// partial[2 (unit · tiles + tile) + n] = Σ_ij w_nij G_ij². Block (tile, unit), with `across` tiles
+// side by side.
 extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_weighted(
     const Part* inputs, const Part* layers, const float* weights, const float* others,
     const u32* ranges, size across, double* partial) {
@@ -569,7 +571,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_weighted(
             if (at_row >= e.columns || at_column >= a.columns) continue;
             double square = (double)total[n][i] * (double)total[n][i];
             size at = at_row * a.columns + at_column;
-            // A coordinate that does not count adds nothing, unless it is not finite.
+            // A coordinate with weight 0 adds nothing, unless it is not finite.
             sums[0] += (double)weights[at] * square;
             if (others) sums[1] += (double)others[at] * square;
         }
@@ -580,11 +582,11 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_weighted(
     }
 }
 
-// Stages of the tiles of both sides of a kept gradient: one that is used and two on their way.
+// Pipeline stages for the tiles of both sides of a kept gradient: one in use and two being loaded.
 #define KEPT_STAGES 3
 
-// Rows `token` … before `end` and columns `column` … of a matrix of bf16 as a tile, zeros beyond,
-// without waiting. A thread has 16 bytes of two rows.
+// Rows `token` … before `end` and columns `column` … of a bf16 matrix as a tile, with zeros beyond,
+// without waiting. A thread has 16 bytes of each of two rows.
 __device__ __forceinline__ void copy_tile(
     bf16* tile, const Part& part, size token, size end, size column) {
     int row = threadIdx.x >> 3, first = (threadIdx.x & 7) * PACK;
@@ -598,7 +600,7 @@ __device__ __forceinline__ void copy_tile(
         bf16* to = tile + (row + 32 * n) * SIDE_ROW + first;
         int inside = t < end ? count : 0;
         if (whole) {
-            // Of no bytes, any address that is the matrix's.
+            // For zero bytes, any address within the matrix will do.
             copy_later(address_of(to), inside ? from : part.data, inside * (int)sizeof(real));
         } else {
 #pragma unroll
@@ -607,17 +609,17 @@ __device__ __forceinline__ void copy_tile(
     }
 }
 
-// What `form_tile` computes, of bf16 numbers whose sum nobody bounds: a kept gradient is whatever
-// it is. The tiles of the next tokens are on their way while those of some are multiplied.
+// Like `form_tile`, for bf16 values, and without an error bound on the sums: a kept gradient is
+// used as it is. The tiles of the next tokens are loaded while the current ones are multiplied.
 __device__ __forceinline__ void form_kept_tile(
     Tile& total, const Part& a, const Part& e, size start, size end, size first, size second) {
     bf16* room = (bf16*)tiles;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    // Of the four matrices that a load takes, this lane addresses a row of this one.
+    // Of the four matrices of a load, this lane addresses a row of this one.
     int matrix = lane >> 3, row = lane & 7;
     int e_at = ((matrix >> 1) * 8 + row) * SIDE_ROW + 16 * (warp & 3) + (matrix & 1) * 8;
     int a_at = ((matrix & 1) * 8 + row) * SIDE_ROW + 32 * (warp >> 2) + (matrix >> 1) * 8;
-    // Of a narrow gradient, most warps have no column: they only copy.
+    // For a narrow gradient, most warps have no column: they only copy.
     int rows = (int)(e.columns - first) - 16 * (warp & 3);
     int columns = rows <= 0 ? 0 : (int)(a.columns - second) - 32 * (warp >> 2);
 #pragma unroll
@@ -661,8 +663,8 @@ __device__ __forceinline__ void form_kept_tile(
     }
 }
 
-// Kept gradients: row u of the output is Σ_t l_t ⊗ r_t over the rows of unit u, a number for each
-// pair of columns. Block: one of `tiles` tiles of a unit, of which `across` are beside each other.
+// Kept gradients: row u of the output is Σ_t l_t ⊗ r_t over the rows of unit u, one value for each
+// pair of columns. Block: one of the `tiles` tiles of a unit, `across` of which lie side by side.
 extern "C" __global__ void __launch_bounds__(256, 2) unit_gradients(
     const real* left, size left_stride, size left_columns, const real* right, size right_stride,
     size right_columns, const u32* ranges, u32 tiles, u32 across, float* gradients) {

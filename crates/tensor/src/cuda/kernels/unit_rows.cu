@@ -1,10 +1,9 @@
-// Sums over the rows of privacy units, and the bounds of norms that are made of them. Norms are
-// kept in f64, one number for each unit.
+// Sums over the rows of privacy units, and the bounds on norms computed from them. Norms are in
+// f64, one value per unit.
 
 // row_norms[t] = ‖a_t‖ · √(Σ_k ‖e_{k,t}‖²), in f64 throughout: the square of an f32 is exact there.
-// Both include what underflow takes away from the inner products that they bound.
-// Without inputs ‖a_t‖ counts as 1. Block: a row; `side` 0 takes a and each e, 1 takes b and each
-// f.
+// Both include what underflow removes from the inner products that they bound. Without inputs ‖a_t‖
+// counts as 1. Block: a row; `side` 0 uses a and each e, 1 uses b and each f.
 extern "C" __global__ void unit_row_norms(
     const Part* inputs, const Part* layers, size count, size side, double* row_norms) {
     __shared__ double space[32];
@@ -30,7 +29,7 @@ extern "C" __global__ void unit_row_norms(
 }
 
 // Σ over the tasks and rows of a unit: S of its partial sums, and M of the norms of its rows, which
-// are part of the partial sums or, where they are given, `row_norms`. Block: a unit.
+// are part of the partial sums or given as `row_norms`. Block: a unit.
 __device__ __forceinline__ void unit_totals(
     const double* partial, const u32* firsts, const double* row_norms, const u32* ranges,
     double* sum, double* most) {
@@ -49,8 +48,8 @@ __device__ __forceinline__ void unit_totals(
     *most = block_sum(m, space);
 }
 
-// sums[u] += times · (√(max(S, 0) + slack · M²) + rounding · M)²; a NaN stays one. Nothing is added
-// for units without tasks: their norms are 0, or made of other tasks.
+// sums[u] += times · (√(max(S, 0) + slack · M²) + rounding · M)²; NaN stays NaN. Nothing is added
+// for units without tasks: their norms are 0, or computed by other tasks.
 extern "C" __global__ void unit_bounds(
     const double* partial, const u32* firsts, const double* row_norms, const u32* ranges,
     double slack, double rounding, double times, double* sums) {
@@ -63,7 +62,7 @@ extern "C" __global__ void unit_bounds(
     sums[unit] += times * norm * norm;
 }
 
-// sums[u] += times · (S + slack · M M′), of inner products.
+// sums[u] += times · (S + slack · M M′), for inner products.
 extern "C" __global__ void unit_inner_bounds(
     const double* partial, const u32* firsts, const double* row_norms, const u32* ranges,
     const double* other_norms, const u32* other_ranges, double slack, double times,
@@ -74,8 +73,8 @@ extern "C" __global__ void unit_inner_bounds(
     if (threadIdx.x == 0) sums[blockIdx.x] += times * (sum + slack * most * other_most);
 }
 
-// norms[p · apart + t] = ‖row t of part p‖², and what underflow takes away from it, in f64. Block
-// (t, p): eight rows, a warp each.
+// norms[p · apart + t] = ‖row t of part p‖², plus what underflow removes from it, in f64. Block (t,
+// p): eight rows, one warp each.
 extern "C" __global__ void unit_squared_norms(
     const Part* parts, size rows, size apart, double* norms) {
     size row = (size)blockIdx.x * 8 + (threadIdx.x >> 5);
@@ -88,7 +87,8 @@ extern "C" __global__ void unit_squared_norms(
 #pragma unroll 4
         for (size n = lane; n < part.columns / PACK; n += 32) {
             Pack pack = ((const Pack*)x)[n];
-            // Sixteen bytes of squares in f32, whose error is far below that of what they bound.
+            // Sixteen bytes of squares in f32, whose error is far below that of the quantity they
+            // bound.
             float squares = 0.0f;
 #pragma unroll
             for (int k = 0; k < PACK; ++k) {
@@ -107,11 +107,11 @@ extern "C" __global__ void unit_squared_norms(
         norms[blockIdx.y * apart + row] = sum + LOST_TO_UNDERFLOW * (double)part.columns;
 }
 
-// sums[u] += Σ_p times_p (√(max(S_p, 0) + slack_p M_p²) + rounding_p M_p)² over products p; a NaN
-// stays one. S_p are the partial sums of the tasks of unit u, by Gram matrices or of formed
-// gradients, and M_p = Σ_t √(‖a_t‖² Σ_k ‖e_{k,t}‖²) comes with the former, and for the latter from
-// squared norms. firsts[p (units + 1) + u] is the first task of a unit. Block: a unit; each of
-// eight warps takes every eighth product.
+// sums[u] += Σ_p times_p (√(max(S_p, 0) + slack_p M_p²) + rounding_p M_p)² over products p; NaN
+// stays NaN. S_p are the partial sums of the tasks of unit u, by Gram matrices or from formed
+// gradients, and M_p = Σ_t √(‖a_t‖² Σ_k ‖e_{k,t}‖²), which Gram matrices provide and which is
+// computed from squared norms for formed gradients. firsts[p (units + 1) + u] is the first task of
+// a unit. Block: a unit; each of eight warps processes every eighth product.
 extern "C" __global__ void __launch_bounds__(256) unit_bounds_all(
     const Product* products, size count, size units, const double* gram,
     const u32* gram_firsts, const double* formed, const u32* formed_firsts,
@@ -151,9 +151,9 @@ extern "C" __global__ void __launch_bounds__(256) unit_bounds_all(
     if (threadIdx.x == 0) sums[unit] += total;
 }
 
-// A table's gradient under a weight of each coordinate: partial[2 (unit · blocks + block)] =
-// Σ_r Σ_j w_rj (Σ_{t : index of t = r} e_tj)², over the rows r that the unit has. Block (c, u): 256
-// columns of a unit, one for each thread.
+// A table's gradient with a weight per coordinate: partial[2 (unit · blocks + block)] = Σ_r Σ_j
+// w_rj (Σ_{t : index of t = r} e_tj)², over the rows r used by the unit. Block (c, u): 256 columns
+// of a unit, one per thread.
 extern "C" __global__ void __launch_bounds__(256) unit_table_weighted(
     const u32* indices, const real* e, size e_stride, size columns, const float* weights,
     const u32* ranges, double* partial) {
@@ -183,8 +183,8 @@ extern "C" __global__ void __launch_bounds__(256) unit_table_weighted(
 struct KeptGradient {
     const float* rows;
     size stride, columns;
-    // A weight for each column, or null. With `of_rows`, coordinate (i, j) of a parameter of
-    // `width` columns has the weight of_rows[i] · weights[j].
+    // One weight per column, or null. With `of_rows`, coordinate (i, j) of a parameter with `width`
+    // columns has the weight of_rows[i] · weights[j].
     const float *weights, *of_rows;
     size width;
     double times;
@@ -236,16 +236,16 @@ extern "C" __global__ void __launch_bounds__(256) unit_add_squares(
     if (threadIdx.x == 0) sums[unit] += sum;
 }
 
-// Rows [units, columns] and where their sum goes; five words of eight bytes.
+// Rows [units, columns] and the target of their sum; five words of eight bytes.
 struct Summed {
     const float* rows;
     size stride, columns;
     float* sum;
-    // The first of the blocks that add it up.
+    // The first block that sums it.
     size first_block;
 };
 
-// The last parameter whose blocks begin no later than this one.
+// The last parameter whose first block is not after this one.
 __device__ __forceinline__ Summed summed_here(const Summed* vectors, size count) {
     size low = 0, high = count;
     while (high - low > 1) {
@@ -258,8 +258,8 @@ __device__ __forceinline__ Summed summed_here(const Summed* vectors, size count)
     return vectors[low];
 }
 
-// sum_pj = Σ_u factor_u x_puj for all vector parameters p; a unit with the factor 0 does not count,
-// whatever it holds. Block: 32 columns, 16 threads each.
+// sum_pj = Σ_u factor_u x_puj for all vector parameters p; a unit with factor 0 is ignored,
+// whatever it contains. Block: 32 columns, 16 threads each.
 extern "C" __global__ void __launch_bounds__(512) unit_vector_sums(
     const Summed* vectors, size count, const float* factors, size units) {
     __shared__ float space[16][33];
@@ -282,7 +282,7 @@ extern "C" __global__ void __launch_bounds__(512) unit_vector_sums(
     }
 }
 
-// The same for parameters of many coordinates. Block: 1024 columns, four for each thread.
+// The same for parameters with many coordinates. Block: 1024 columns, four per thread.
 extern "C" __global__ void __launch_bounds__(256) unit_wide_sums(
     const Summed* vectors, size count, const float* factors, size units) {
     Summed vector = summed_here(vectors, count);
@@ -314,13 +314,14 @@ extern "C" __global__ void __launch_bounds__(256) unit_wide_sums(
         if (j + k < vector.columns) vector.sum[j + k] = sums[k];
 }
 
-// Sums of rows [tokens, columns] of each unit: of e, of a ⊙ e, or both. Eight words of eight bytes.
+// Sums of the rows [tokens, columns] of each unit: of e, of a ⊙ e, or both. Eight words of eight
+// bytes.
 struct RowSum {
     const real* a;
     size a_stride;
     const real* e;
     size e_stride, columns;
-    // Row u is that of unit u; null if it is not wanted.
+    // Row u belongs to unit u; null if it is not needed.
     float *of_rows, *of_products;
     size sum_stride;
 };
@@ -329,15 +330,14 @@ struct RowSum {
 #define SUM_PACKS (SUM_COLUMNS / PACK)
 #define SUM_ROWS (256 / SUM_PACKS)
 
-// Numbers j … of a row, as many as there are, and zeros.
+// Values j … of a row, padded with zeros past its end.
 __device__ __forceinline__ void load_pack(
     float (&to)[PACK], const real* row, size j, size columns) {
 #pragma unroll
     for (int k = 0; k < PACK; ++k) to[k] = j + k < columns ? wide(row[j + k]) : 0.0f;
 }
 
-// The sums over the threads of a column, in shared memory, written by as many threads as there are
-// columns.
+// The sums over the threads of a column, in shared memory, written by one thread per column.
 __device__ __forceinline__ void write_sums(
     float (*space)[SUM_COLUMNS + 4], const float (&sums)[PACK], float* to, size j, size columns) {
     int row = threadIdx.x / SUM_PACKS, pack = threadIdx.x % SUM_PACKS;
@@ -363,7 +363,7 @@ __device__ __forceinline__ void sum_rows(
     float of_rows[PACK] = {}, of_products[PACK] = {};
     size t = start + threadIdx.x / SUM_PACKS;
     if (e_whole && (a_whole || !products) && j + PACK <= task.columns) {
-        // Four rows are on their way at once.
+        // Four rows are loaded at once.
         const real *from_e = task.e + t * task.e_stride + j, *from_a = from_e;
         if (products) from_a = task.a + t * task.a_stride + j;
 #pragma unroll 4
@@ -397,9 +397,9 @@ __device__ __forceinline__ void sum_rows(
     if (products) write_sums(space, of_products, task.of_products + row, first, task.columns);
 }
 
-// The row sums of many matrices. What is added to the clipped sum is these numbers themselves, so
-// that their norms need not know how they were rounded. Block (u + units · m, c): 128 columns of a
-// unit of matrix m; each thread has a pack of 16 bytes of every SUM_ROWS-th row.
+// The row sums of many matrices. Exactly these values are added to the clipped sum, so their norms
+// need not account for their rounding. Block (u + units · m, c): 128 columns of a unit of matrix m;
+// each thread has a pack of 16 bytes of every SUM_ROWS-th row.
 extern "C" __global__ void __launch_bounds__(256, 4) unit_row_sums(
     const RowSum* all, u32 units, const u32* ranges) {
     __shared__ float space[SUM_ROWS][SUM_COLUMNS + 4];

@@ -3,14 +3,14 @@
 //   g = round((sum + s z) / grid) · grid / divisor        z: Gaussian noise, a function of
 //   AdamW, corrected Adam or SGD with g                      (key, step, coordinate) alone
 //
-// The numbers are those of the CPU, bit by bit (noise/chacha.rs, noise/normal.rs, noise/draw.rs,
-// step/optimizer.rs): the same operations in the same order, each rounded to nearest; fused
-// multiply-adds stand where the CPU has them and nowhere else, so this file is compiled with
-// --fmad=false.
+// The values are bit-identical to those of the CPU (noise/chacha.rs, noise/normal.rs,
+// noise/draw.rs, step/optimizer.rs): the same operations in the same order, each rounded to
+// nearest. Fused multiply-adds are used exactly where the CPU uses them, so this file is compiled
+// with --fmad=false.
 //
-// One thread computes one block of ChaCha20: sixteen words, eight pairs of normal numbers. Column l
-// of round r (256 coordinates) has block 16 r + l; its pair i belongs to the coordinates
-// 256 r + 32 i + l (cosine) and 256 r + 32 i + 16 + l (sine).
+// One thread computes one block of ChaCha20: sixteen words, eight pairs of normal variates. Column
+// l of round r (256 coordinates) has block 16 r + l; its pair i belongs to the coordinates 256 r +
+// 32 i + l (cosine) and 256 r + 32 i + 16 + l (sine).
 
 #define LANES 16
 #define ROUND 256
@@ -107,7 +107,7 @@ __device__ __forceinline__ void sine_and_cosine(u32 angle, float &sine, float &c
     cosine = ((quarter + 1) & 2) == 0 ? b : -b;
 }
 
-// ln u in f64, by operations that every machine rounds alike.
+// ln u in f64, using operations that every machine rounds identically.
 __device__ double natural_log(double u) {
     const u64 shifted = (u64)__double_as_longlong(u) - 0x3fe6a09e667f3bcdull;
     const u64 bits = (shifted & 0x000fffffffffffffull) + 0x3fe6a09e667f3bcdull;
@@ -129,7 +129,7 @@ __device__ double natural_log(double u) {
     return __fma_rn(k, 0.69314718055994530942, 2.0 * __fma_rn(s * z, series, s));
 }
 
-// Two normal numbers of this radius, at the angle of a word.
+// Two normal variates with this radius, at the angle given by a word.
 __device__ __forceinline__ void normal_pair(float radius, u32 other, float &cosine, float &sine) {
     float s, c;
     sine_and_cosine(other & 0xffffff00u, s, c);
@@ -146,7 +146,7 @@ __device__ __forceinline__ float tail_radius(u32 one, u32 other, u32 high, u32 l
     return (float)__dsqrt_rn(-2.0 * natural_log(u));
 }
 
-// Sixteen normal numbers from a block of the key stream, number n at to[16 n].
+// Sixteen normal variates from a block of the key stream, variate n at to[16 n].
 __device__ __forceinline__ void normals(const Key &key, u64 step, u64 block, float *to) {
     u32 words[16];
     chacha20(key, step, block, words);
@@ -175,23 +175,23 @@ __device__ __forceinline__ float grid_of(float std) {
     return fmaxf(power / 256.0f, 1.17549435082228750797e-38f);
 }
 
-// What is the same for all parameters of a step.
+// The parameters of a step that are equal for all parameter tensors.
 struct Step {
     Key key;
     u64 number;
     // 1 / divisor.
     float factor;
-    // Whether there is noise at all.
+    // Whether noise is added.
     bool noisy;
     int kind;
     float momentum, beta1, beta2, epsilon, learning_rate;
-    // Learning rate over the first moment's bias correction; inverse of the second's.
+    // Learning rate divided by the first moment's bias correction; inverse of the second's.
     float step_size, second_correction;
 };
 
-// A parameter: `count` numbers each. Twelve words of eight bytes.
+// A parameter tensor with `count` values. Twelve words of eight bytes.
 struct Parameter {
-    // In the sum of clipped gradients, out the released gradient.
+    // Input: the sum of clipped gradients; output: the released gradient.
     float *sum;
     // The std of each coordinate, or null.
     const float *stds;
@@ -201,11 +201,11 @@ struct Parameter {
     u64 count;
     // The first coordinate, a multiple of 256.
     u64 first_coordinate;
-    // The first of the blocks of threads that update it.
+    // The first block of threads that updates it.
     u64 first_block;
-    // The same std for all coordinates, where `stds` is null, and 1 − learning rate · decay.
+    // The std of all coordinates, if `stds` is null, and 1 − learning rate · decay.
     float std, keep;
-    // Std of the noise in the gradient, where it is the same for all coordinates.
+    // Std of the noise in the gradient, if it is the same for all coordinates.
     float gradient_std;
     u32 unused[3];
 };
@@ -230,7 +230,7 @@ __device__ __forceinline__ float released(
     return step.factor * (rintf(__fmaf_rn(z, std * inverse, sum * inverse)) * grid);
 }
 
-// The new w, and m and v in place.
+// Returns the new w; updates m and v in place.
 __device__ __forceinline__ float moved(
     const Step &o, float keep, float g, float std, float w, float &m, float &v) {
     if (o.kind == SGD) {
@@ -245,7 +245,7 @@ __device__ __forceinline__ float moved(
     return keep * w - __fdiv_rn(o.step_size * m, __fsqrt_rn(square) + o.epsilon);
 }
 
-// Four neighboring numbers, as many as there are.
+// Up to four adjacent values.
 __device__ __forceinline__ void load_four(
     float (&to)[4], const float *from, u64 at, u64 count, bool whole) {
     if (whole && at + 4 <= count) {
@@ -303,11 +303,11 @@ struct Four {
 };
 
 #define WARPS 4
-// Coordinates of a warp: two rounds.
+// Coordinates per warp: two rounds.
 #define OF_WARP (2 * ROUND)
 
 // All parameters of a step. Every thread computes the noise of one block of sixteen coordinates and
-// puts it into shared memory, so that memory is read and written in fours of neighbors.
+// writes it to shared memory, so that memory is read and written in groups of four adjacent values.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 7) release_and_update(
     const Parameter *parameters, u64 count, u64 key0, u64 key1, u64 key2, u64 key3, u64 number,
     float factor, bool noisy, u64 kind, float momentum, float beta1, float beta2, float epsilon,
@@ -320,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 7) release_and_update(
         step.key.words[2 * i] = (u32)keys[i];
         step.key.words[2 * i + 1] = (u32)(keys[i] >> 32);
     }
-    // The last parameter whose blocks begin no later than this one.
+    // The last parameter whose first block is not after this one.
     u64 low = 0, high = count;
     while (high - low > 1) {
         const u64 middle = (low + high) / 2;
@@ -335,10 +335,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 7) release_and_update(
     if (start >= p.count) return;
     const u64 addresses = (u64)p.sum | (u64)p.value | (u64)p.first | (u64)p.second;
     const bool whole = addresses % 16 == 0;
-    // The first of them are on their way while noise is computed.
+    // Load the first of them while noise is computed.
     Four four;
     four.load(p, start + 4 * lane, whole);
-    // The second round begins 16 numbers later, so that both lie in different banks.
+    // The second round starts 16 values later, so that both lie in different banks.
+    //
     __shared__ __align__(16) float noise[WARPS][OF_WARP + LANES];
     float *z = noise[warp];
     if (step.noisy) {

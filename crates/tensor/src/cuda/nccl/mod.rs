@@ -246,7 +246,7 @@ impl Nccl {
     fn communicator(&self) -> Result<*mut c_void> {
         let communicator = self.communicator.load(Ordering::SeqCst);
         match communicator.is_null() {
-            true => Err(Error::Device("NCCL was given up".into())),
+            true => Err(Error::Device("the NCCL communicator was aborted".into())),
             false => Ok(communicator),
         }
     }
@@ -312,7 +312,7 @@ impl Nccl {
             // SAFETY: the communicator is open and no longer used.
             unsafe { (self.functions.abort)(communicator) };
         }
-        Error::Device("another rank has ended".into())
+        Error::Device("another rank has exited".into())
     }
 }
 

@@ -1,16 +1,16 @@
 //! Kept gradients: the gradient of each unit, formed and stored in f32.
 //!
-//! **Statement.** Let g̃ be the gradient of a unit as it is stored. What the unit adds to the sum is c
-//! g̃, each coordinate multiplied by c in f32, and its norm is at most c times the root of the sum
-//! that [`squared_rows`] adds. *Proof:* The norm is computed from the stored numbers, so the error
-//! with which they were formed, of whatever size, is in both. The square of an f32 is exact in f64,
-//! and a sum of n ≤ 2²⁶ of them has a relative error of less than 2⁻²⁶, far below the 10⁻⁶ that is
-//! added. A product c g̃_j that is rounded exceeds c |g̃_j| by at most 2⁻²⁴ of it, or by 2⁻¹⁵⁰ if it
-//! is subnormal: √n times 2⁻¹⁵⁰ is less than 10⁻⁶ of any clipping norm. ∎
+//! **Statement.** Let g̃ be the gradient of a unit as it is stored. The unit adds c g̃ to the sum,
+//! each coordinate multiplied by c in f32; the norm of this contribution is at most c times the
+//! root of the sum that [`squared_rows`] adds. *Proof:* The norm is computed from the stored
+//! values, so the error of forming them, whatever its size, is in both. The square of an f32 is
+//! exact in f64, and a sum of n ≤ 2²⁶ of them has a relative error of less than 2⁻²⁶, far below the
+//! 10⁻⁶ that is added. A rounded product c g̃_j exceeds c |g̃_j| by at most 2⁻²⁴ of it, or by 2⁻¹⁵⁰
+//! if it is subnormal: √n times 2⁻¹⁵⁰ is less than 10⁻⁶ of any clipping norm. ∎
 //!
-//! A unit's gradient is a function of its own rows: a block of threads computes a tile of it, 64
-//! tokens at a time from the unit's first, whatever else is in the batch. Its bits are therefore the
-//! same in any batch.
+//! A unit's gradient is a function of its own rows: a block of threads computes one tile, 64 tokens
+//! at a time starting with the unit's first, independently of the rest of the batch. Its bits are
+//! therefore the same in any batch.
 
 use super::{Onto, SIDE, ends, shared_of_formed};
 use crate::Precision;
@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::unit_norms::SquareWeights;
 use std::sync::Arc;
 
-/// Tiles of 64 tokens that a block holds of bf16 factors, as in the kernel.
+/// Pipeline stages of 64 tokens that a block holds for bf16 factors, as in the kernel.
 const STAGES: usize = 3;
 
 /// The gradient Σ_t l_t ⊗ r_t of each unit: one row of f32 per unit.
@@ -81,7 +81,7 @@ enum Deferred {
     Factored { rows: Vec<f32>, columns: Vec<f32> },
 }
 
-/// Adds the squared norm of each row; rounded up by more than the rounding error of the sums.
+/// Adds the squared norm of each row, rounded up by more than the rounding error of the sums.
 pub fn squared_rows(onto: Onto, rows: &CudaMatrix, weights: SquareWeights) -> Result<()> {
     assert_eq!(onto.sums.units, rows.rows(), "a row for each unit");
     let rows = rows.in_format(NumberFormat::F32)?;
@@ -145,8 +145,8 @@ pub(super) fn add_squares(
     unsafe { gpu.launch(source.kernel("unit_add_squares"), grid, arguments) }
 }
 
-/// Rows with at least this many columns are summed by threads that have four columns each, and
-/// shorter ones by sixteen threads for each column.
+/// Rows with at least this many columns are summed by threads that have four columns each, shorter
+/// rows by sixteen threads per column.
 const WIDE: usize = 4096;
 
 /// For each of several matrices with one row per unit, the sum of its rows multiplied by their

@@ -74,7 +74,7 @@ pub struct CudaPerUnit {
     units: usize,
     /// Deferred squared norms of rows, which are all added in one launch.
     squares: Vec<Squares>,
-    /// Deferred norms of products and tables, likewise: one batch for f32 and one for bf16.
+    /// Deferred norms of products and tables: one batch for f32 and one for bf16.
     batches: [Batch; 2],
 }
 

@@ -177,11 +177,11 @@ fn follow(
         std::thread::sleep(NAP);
     };
     let left = deadline.saturating_duration_since(Instant::now()) + ANSWER;
-    let told = send(&mut first, &own).ok().and_then(|()| {
+    let answer = send(&mut first, &own).ok().and_then(|()| {
         first.set_read_timeout(Some(left)).ok()?;
         receive::<Answer>(&mut first)
     });
-    let places = match told {
+    let places = match answer {
         Some(Answer::Places(places)) => places,
         Some(Answer::Refused(sentence)) => return Err(Error::Refused(sentence)),
         None => return Err(lost(0, &host)),

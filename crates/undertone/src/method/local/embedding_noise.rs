@@ -170,8 +170,8 @@ mod tests {
     fn the_last_release_of_a_path_tells_as_much_as_all_of_them() {
         // The optimal guess whether a value is +1 or −1, given all releases of a path, is the sign
         // of their sum weighted by the inverse covariance. For a path, all of that weight is on the
-        // last release, so no linear combination an adversary takes is right more often than the
-        // sign of the last release.
+        // last release, so no linear combination is right more often than the sign of the last
+        // release.
         let stds = [3.0, 2.0, 1.0];
         let trials = 40_000;
         let noise = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Path, stds.to_vec());

@@ -91,8 +91,8 @@ pub(crate) fn planned(
     (terms(run, plan, resolved, prepared), all)
 }
 
-/// The releases that a run really makes, in ledger order: a closed-form learner is fitted once, on
-/// those of the first epoch.
+/// The releases that a run actually makes, in ledger order: a closed-form learner is fitted once,
+/// on those of the first epoch.
 fn taken(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<PlannedRelease> {
     let in_one_epoch = plan.settings.learn == LearnerKind::Discriminant;
     let mut all = releases(plan, resolved, classes);

@@ -1,5 +1,5 @@
-//! The model card's instructions for loading the model: metadata for the Hugging Face Hub, a command
-//! and Python that work in the folder of the card.
+//! The model card's loading instructions: metadata for the Hugging Face Hub, and a command and
+//! Python code that work in the card's folder.
 
 use super::saved::{Library, Saved};
 use super::{name, shown_metrics};
@@ -88,7 +88,8 @@ fn command(task_head: TaskHead, saved: &Saved) -> String {
     format!("undertone {verb} {model} {more}")
 }
 
-/// Python that loads the model and its tokenizer and uses them; `None` if only Undertone can.
+/// Python that loads the model and its tokenizer and uses them; `None` if only Undertone can load
+/// it.
 fn python(task_head: TaskHead, saved: &Saved) -> Option<String> {
     let class = match task_head {
         TaskHead::SequenceClassification => "ModelForSequenceClassification",
@@ -128,7 +129,7 @@ fn python(task_head: TaskHead, saved: &Saved) -> Option<String> {
                 ")".to_owned(),
             ]);
         } else {
-            // The base model's configuration says how many classes its own head has.
+            // The base model's configuration states the number of classes of its own head.
             let classes = match task_head {
                 TaskHead::SequenceClassification => format!(", num_labels={}", saved.labels.len()),
                 _ => String::new(),

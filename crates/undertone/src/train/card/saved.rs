@@ -1,5 +1,4 @@
-//! What a model card says about the files beside it: how they are loaded, from which base model and
-//! with which class names.
+//! Facts for a model card about the files beside it: their library, base model and class names.
 
 use crate::error::{Error, Result};
 use crate::model::folder::{Config, Reading};
@@ -25,7 +24,7 @@ impl Library {
     }
 }
 
-/// A saved model or adapter, as its folder describes it.
+/// A saved model or adapter, as described by its folder.
 #[derive(Clone, Debug)]
 pub struct Saved {
     /// Whether it is a whole model; otherwise, an adapter.
@@ -78,7 +77,7 @@ impl Saved {
         Ok(Self { whole: false, library, base, revision, labels, max_tokens })
     }
 
-    /// The class names, if they mean anything and can be shown as they are.
+    /// The class names, if they are meaningful and can be shown unchanged.
     pub fn named_labels(&self) -> Option<&[String]> {
         let numbered =
             |(i, label): (usize, &String)| label.strip_prefix("LABEL_") == Some(&i.to_string());

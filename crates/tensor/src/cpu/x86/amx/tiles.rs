@@ -14,9 +14,9 @@ pub const EMPTY: Tile = Tile([[0; 16]; 16]);
 pub const SIDE: usize = 32;
 /// Tiles per step of a panel: three parts of two tiles.
 pub const STEP_TILES: usize = 6;
-/// The same with two parts.
+/// The same number with two parts.
 pub const TWO_PART_TILES: usize = 4;
-/// The same with one part, for values that are already bfloat16.
+/// The same number with one part, for values that are already bfloat16.
 pub const ONE_PART_TILES: usize = 2;
 
 /// The first `count` tiles of a buffer, which grows if needed.

@@ -46,7 +46,7 @@ impl<'a> Lanes<'a> {
     /// Checks that everything packing reads is in bounds, and that one of the two directions is
     /// contiguous.
     fn check(&self, lanes: usize) {
-        assert!((1..=lanes).contains(&self.count), "as many lanes as a register has");
+        assert!((1..=lanes).contains(&self.count), "at most one register of lanes");
         assert!(self.lane_stride == 1 || self.k_stride == 1, "numbers that lie end to end");
         assert!(self.weights.is_none_or(|weights| weights.len() == self.depth));
         let last =
