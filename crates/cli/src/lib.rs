@@ -20,6 +20,7 @@ mod ranks;
 pub mod report;
 pub mod source;
 mod sweep;
+mod synthesize;
 mod train;
 mod typical;
 mod unknown_flag;
@@ -71,6 +72,8 @@ enum Verb {
     Predict(use_model::Predict),
     Generate(use_model::Generate),
     Merge(use_model::Merge),
+    #[command(allow_negative_numbers = true)]
+    Synthesize(synthesize::Synthesize),
     #[command(subcommand)]
     Model(model::ModelVerb),
     #[command(subcommand)]
@@ -119,6 +122,7 @@ pub fn run() -> ExitCode {
         Verb::Predict(predict) => predict.run(output),
         Verb::Generate(generate) => generate.run(output),
         Verb::Merge(merge) => merge.run(output),
+        Verb::Synthesize(synthesize) => synthesize.run(output),
         Verb::Model(verb) => verb.run(output),
         Verb::Audit(audit) => audit.run(output),
         Verb::Report(report) => report.run(output),

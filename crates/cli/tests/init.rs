@@ -107,3 +107,27 @@ fn a_missing_file_is_the_first_mistake() {
     refused(&init(&bench, &[&["rows.tsv", "--sample", "no.csv"], &NEW[..]].concat()), "no.csv");
     sentences.assert("init");
 }
+
+/// The label becomes a control code, and several texts become a record.
+#[test]
+fn a_run_file_for_synthetic_rows() {
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");
+    let rows: String =
+        (0..40).map(|i| format!("the cat,sat on the sun,{}\n", ["bad", "good"][i % 2])).collect();
+    fs::write(bench.path("news.csv"), format!("title,text,topic\n{rows}")).unwrap();
+    let base = ["news.csv", "--synthesize", "--no-timing", "--text", "title,text"];
+    let labels = ["--label", "topic", "--labels", "bad,good"];
+    let (told, _) = said(&bench, &[&base[..], &labels, &NEW].concat());
+    assert!(told.contains("undertone synthesize new.toml --out runs/first"), "{told}");
+    let written = file(&bench);
+    for line in [
+        "prompt = \"topic: {topic}\\n\"",
+        "completion = '{{\"title\": {title:json}, \"text\": {text:json}}}'",
+        "codes = { \"topic\" = [\"bad\", \"good\"] }",
+        "[synthesis]",
+    ] {
+        assert!(written.contains(line), "{line}: {written}");
+    }
+    let undeclared = init(&bench, &[&base[..], &["--label", "topic"], &NEW].concat());
+    refused(&undeclared, "name them with --labels");
+}

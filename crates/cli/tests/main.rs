@@ -55,6 +55,7 @@ mod shareable;
 mod sources;
 mod stop;
 mod sweep;
+mod synthesize;
 mod tensorboard;
 mod torn_rows;
 mod train;

@@ -40,6 +40,7 @@ mod task;
 mod template;
 mod tokenize;
 mod units;
+mod write;
 
 pub use batch::{Batch, micro_batches, micro_batches_in_order, pieces};
 pub use bounded::BoundedAllocator;
@@ -66,6 +67,7 @@ pub use task::Task;
 pub use template::Template;
 pub use tokenize::{MOST_OF_TOKENIZER, Tokenizer, Tokens};
 pub use undertone_settings::LongTexts;
+pub use write::{check_columns, write_rows};
 
 #[cfg(test)]
 #[global_allocator]

@@ -48,8 +48,10 @@ impl Task {
             }
             Task::LanguageModeling { text } | Task::MaskedLanguageModeling { text } => vec![text],
             Task::Completion { prompt, completion } => {
-                let columns = |text| Template::parse(text).map_or(vec![text], Template::columns);
-                [columns(prompt.as_str()), columns(completion)].concat()
+                let of_prompt = Template::parse_prompt(prompt).map(Template::columns);
+                let of_completion = Template::parse(completion).map(Template::columns);
+                let of_prompt = of_prompt.unwrap_or_else(|_| vec![prompt]);
+                [of_prompt, of_completion.unwrap_or_else(|_| vec![completion])].concat()
             }
             Task::Chat { messages } => vec![messages],
         }
@@ -63,7 +65,7 @@ impl Task {
     /// Prompt and completion of a row, from the values of its columns.
     pub fn prompt_and_completion(&self, values: &[String]) -> Result<Option<(String, String)>> {
         let Task::Completion { prompt, completion } = self else { return Ok(None) };
-        let (prompt, completion) = (Template::parse(prompt)?, Template::parse(completion)?);
+        let (prompt, completion) = (Template::parse_prompt(prompt)?, Template::parse(completion)?);
         let (of_prompt, rest) = values.split_at(prompt.len().min(values.len()));
         Ok(Some((prompt.fill(of_prompt), completion.fill(rest))))
     }
@@ -90,7 +92,7 @@ impl Task {
     pub fn check(&self) -> Result<()> {
         match self {
             Task::Completion { prompt, completion } => {
-                Template::parse(prompt)?;
+                Template::parse_prompt(prompt)?;
                 Template::parse(completion).map(drop)
             }
             Task::Classification { text, .. } if !(1..=2).contains(&text.len()) => {

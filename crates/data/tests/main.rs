@@ -10,3 +10,4 @@ mod files;
 mod formats;
 mod mutation;
 mod sampler;
+mod written;

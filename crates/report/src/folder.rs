@@ -5,7 +5,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
-use undertone_run::{Audit, FinishedRun, Record, RunPaths, Summary, read_metrics};
+use undertone_run::{
+    Audience, Audit, Figure, FinishedRun, Record, RunPaths, SampledFacts, Statistics, Summary,
+    read_figures, read_metrics,
+};
+
+/// Synthetic rows of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Synthetic {
+    pub facts: SampledFacts,
+    pub noise_std: Option<f64>,
+    pub figures: Vec<Figure>,
+}
+
+impl Synthetic {
+    /// The synthetic rows in a run's folder, if there are any.
+    fn read(paths: &RunPaths) -> Result<Option<Self>> {
+        let facts = paths.synthetic().facts();
+        if !facts.exists() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            facts: SampledFacts::read(&facts)?,
+            noise_std: Statistics::read(&paths.statistics())?.noise_std,
+            figures: read_figures(paths)?,
+        }))
+    }
+}
 
 /// A finished run.
 #[derive(Clone, Debug)]
@@ -16,6 +42,8 @@ pub struct Run {
     pub(crate) summary: Summary,
     pub(crate) records: Vec<Record>,
     pub(crate) audit: Audit,
+    /// How synthetic rows were sampled, and figures about them.
+    pub(crate) synthetic: Option<Synthetic>,
     pub(crate) plan_text: String,
     pub(crate) ledger: Option<Arc<Ledger>>,
     pub(crate) guarantee: Option<Guarantee>,
@@ -39,7 +67,12 @@ impl Run {
             ..record.clone()
         };
         let records = self.records.iter().filter(|_| has_metrics).map(of_epoch).collect();
-        Self { summary, records, audit: Audit::default(), ..self.clone() }
+        // Rows of a run without a guarantee may repeat private ones.
+        let mut synthetic = self.synthetic.clone().filter(|_| self.no_guarantee().is_none());
+        if let Some(synthetic) = &mut synthetic {
+            synthetic.figures.retain(|figure| figure.seen_by == Audience::Public);
+        }
+        Self { summary, records, audit: Audit::default(), synthetic, ..self.clone() }
     }
 
     /// Whether the model was evaluated but this report must not show the results.
@@ -64,6 +97,7 @@ impl Run {
             name: name_of(folder),
             folder: folder.to_owned(),
             records: read_metrics(&paths.metrics())?,
+            synthetic: Synthetic::read(&paths)?,
             audit,
             contradiction,
             summary,

@@ -14,6 +14,8 @@
 //! relevance.safetensors   the relevance map used to allocate the noise, if there is one
 //! noise.svg               heat map of the noise by parameter (relevance.svg: of relevance)
 //! model/                  the trained model, or adapter/, with a model card (README.md)
+//! statistics.json         noisy histograms that steer the sampling of synthetic rows
+//! synthetic/              synthetic rows, with a data card (README.md): see synthesis.rs
 //! audit.json              results of attacks, if any were run (membership.svg: ROC curves)
 //! private/                must not be published: class names read from the training file
 //!                         (labels.json), private figures (summary.json), and the rows of a run on
@@ -24,6 +26,7 @@
 use crate::identity::Identity;
 use crate::lease::Lease;
 use crate::part_of;
+use crate::synthesis::SyntheticPaths;
 use crate::{Error, Result};
 use crate::{Summary, write_json};
 use serde_json::Value;
@@ -161,6 +164,21 @@ impl RunPaths {
         self.0.join("adapter")
     }
 
+    /// Statistics that steer the sampling of synthetic rows.
+    pub fn statistics(&self) -> PathBuf {
+        self.0.join("statistics.json")
+    }
+
+    /// The synthetic rows.
+    pub fn synthetic(&self) -> SyntheticPaths {
+        SyntheticPaths::new(self.0.join("synthetic"))
+    }
+
+    /// Figures about synthetic rows that depend on private data.
+    pub fn private_evaluation(&self) -> PathBuf {
+        self.private().join("evaluation.json")
+    }
+
     /// The file that the training process keeps locked.
     pub fn lock(&self) -> PathBuf {
         self.0.join(LOCK)
@@ -180,7 +198,7 @@ impl RunPaths {
     }
 
     /// All files and folders that a run writes, except its lock and lease.
-    fn all(&self) -> [PathBuf; 20] {
+    fn all(&self) -> [PathBuf; 22] {
         [
             self.plan(),
             self.ledger(),
@@ -201,6 +219,8 @@ impl RunPaths {
             self.audit(),
             self.membership_figure(),
             self.private(),
+            self.statistics(),
+            self.synthetic().folder().to_owned(),
             self.summary(),
         ]
     }

@@ -16,6 +16,7 @@
 
 pub mod audit;
 mod events;
+mod figures;
 mod finished;
 mod folder;
 mod identity;
@@ -25,12 +26,14 @@ mod numbers;
 mod output;
 mod printable;
 mod summary;
+mod synthesis;
 mod tensorboard;
 mod together;
 mod weights;
 
 pub use audit::Audit;
 pub use events::{EVENTS_VERSION, EventLog};
+pub use figures::{Audience, Figure, read_figures, write_figures};
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked, private_labels, run_of};
 pub use identity::Identity;
@@ -43,6 +46,7 @@ pub use summary::{
     Claim, EpochsTaken, ParameterCounts, PerturbationFacts, RelevanceCost, Stopped, Summary,
     Throughput, ValidationMetrics, stopping_caveat,
 };
+pub use synthesis::{ClassWeight, SampledFacts, Statistics, SyntheticPaths};
 pub use tensorboard::{TensorboardWriter, scalars};
 pub use together::{Cost, cost_together};
 pub use undertone_settings::*;

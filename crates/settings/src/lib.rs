@@ -51,8 +51,8 @@ pub use file::{
     MaskRanking, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection, NcclUse,
     NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimizerKind, PrecisionName,
     PrivacySection, PromptSettings, PublicFile, Quantize, RapFtSection, ReleaseKind, ReleasedRows,
-    RelevanceRule, RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning,
-    WeightAverage, WrittenRun, edit_distance, key_named,
+    RelevanceRule, RelevanceSource, RunFile, StopEarly, SynthesisSection, SyntheticFormat,
+    TaskName, TrainingSection, Tuning, WeightAverage, WrittenRun, edit_distance, key_named,
 };
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Releases, Resolved};

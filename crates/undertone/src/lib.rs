@@ -78,6 +78,7 @@ pub mod noise;
 mod plan;
 pub mod replay;
 pub mod step;
+pub mod synthesize;
 pub mod train;
 
 pub use error::{Error, Result, is_of_full_disk, is_of_system};

@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub enum ReleaseId {
     /// Rap-FT's noisy relevance map.
     RelevanceMap,
+    /// The noisy histograms that steer the sampling of synthetic rows.
+    Statistics,
     /// MVG's noisy attention map.
     AttentionMap,
     /// A step of the adaptation that precedes perturbing the embeddings.

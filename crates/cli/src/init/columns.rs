@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::source::ColumnArguments;
+use crate::synthesize::source;
 use std::io::{BufRead, IsTerminal, Write};
 use undertone_run::TaskName;
 
@@ -124,7 +125,33 @@ impl Asked for Person {
     }
 }
 
+/// The column of a control code with its values; `None` if texts have no code.
+pub struct ControlCode(pub Option<(String, Vec<String>)>);
+
 impl Columns {
+    /// Makes the texts completions, and the label, whose names may be written down, their prompt.
+    pub fn as_records(&mut self, labels: Option<Vec<String>>) -> Outcome<ControlCode> {
+        if self.text.is_empty() {
+            return Err(Failure::arguments(
+                "--synthesize is for texts, with or without a label: name their column with --text",
+            ));
+        }
+        let code = match (self.label.take(), labels) {
+            (None, _) => None,
+            (Some(label), Some(labels)) => Some((label, labels)),
+            (Some(label), None) => {
+                return Err(Failure::arguments(format!(
+                    "--synthesize makes the values of {label} public: name them with --labels, or \
+                     publish those in the file with --read-labels"
+                )));
+            }
+        };
+        self.task = TaskName::Completion;
+        self.prompt = Some(source::prompt(code.iter().map(|(column, _)| column.as_str()))?);
+        self.completion = Some(source::completion(&std::mem::take(&mut self.text))?);
+        Ok(ControlCode(code))
+    }
+
     /// The columns of a file: as given by flags, by their usual names, or as answered on the
     /// terminal.
     pub fn find(

@@ -58,6 +58,10 @@ pub struct Init {
     /// Write the label names found in the file to the run file, which makes them public
     #[arg(long, conflicts_with = "labels")]
     read_labels: bool,
+    /// Write a run file for `undertone synthesize`: the label, if there is one, becomes a control code
+    /// in front of the text
+    #[arg(long)]
+    synthesize: bool,
     /// Run file to write
     #[arg(long, value_name = "FILE", default_value = "run.toml")]
     out: PathBuf,
@@ -86,11 +90,15 @@ impl Init {
             )));
         }
         let mut person = Person;
-        let columns = Columns::find(&names, &self.columns, !self.no_author, &mut person)?;
+        let mut columns = Columns::find(&names, &self.columns, !self.no_author, &mut person)?;
         if let Some(label) = &columns.label {
             self.warn_of_one_label(label, format)?;
         }
-        let labels = self.labels(&columns, &mut person)?;
+        let mut labels = self.labels(&columns, &mut person)?;
+        let synthesis = match self.synthesize {
+            true => Some(columns.as_records(labels.take())?),
+            false => None,
+        };
         let model = self.model.as_deref().unwrap_or(usual_model(columns.task));
         let mut draft = Draft {
             model,
@@ -98,6 +106,7 @@ impl Init {
             validation: self.columns.validation.as_deref(),
             columns: &columns,
             labels: labels.as_deref(),
+            synthesis: synthesis.as_ref(),
             epsilon: self.epsilon,
             units: 0,
             declared_units: self.units,
@@ -186,6 +195,10 @@ impl Init {
         }
         output::rows(&rows);
         let file = self.out.display();
+        if self.synthesize {
+            output::line(format_args!("next:\n  undertone synthesize {file} --out runs/first"));
+            return Ok(());
+        }
         output::line(format_args!(
             "next:\n  undertone train {file} --dry-run       # what it will do, how long it \
              takes\n  undertone train {file} --out runs/first"

@@ -1,9 +1,11 @@
 //! The commented run file that `undertone init` writes.
 
-use super::columns::Columns;
+use super::columns::{Columns, ControlCode};
 use crate::source::{key_of_model, list, name_of, quoted, quoted_path};
 use std::path::Path;
-use undertone_run::{Choices, Clip, LearningRateSchedule, OptimizerKind, TaskName, Tuning};
+use undertone_run::{
+    Choices, Clip, LearningRateSchedule, OptimizerKind, SynthesisSection, TaskName, Tuning,
+};
 
 /// The contents of the file.
 pub struct Draft<'a> {
@@ -11,6 +13,8 @@ pub struct Draft<'a> {
     pub data: &'a Path,
     pub validation: Option<&'a Path>,
     pub columns: &'a Columns,
+    /// The control code of synthetic rows, if the run is to write some.
+    pub synthesis: Option<&'a ControlCode>,
     /// Names of the labels, if they may be written down.
     pub labels: Option<&'a [String]>,
     pub epsilon: f64,
@@ -99,6 +103,14 @@ impl Draft<'_> {
                 add("author", quoted(author), "the unit: all rows of an author");
             }
             None => add("# author", quoted("user"), "set this if one person can have several rows"),
+        }
+        if let Some(code) = self.synthesis {
+            add("synthesis", String::new(), "");
+            if let Some((column, values)) = &code.0 {
+                let codes = format!("{{ {} = {} }}", quoted(column), list(values));
+                add("codes", codes, "public");
+            }
+            add("rows", SynthesisSection::default().rows.to_string(), "any number costs the same");
         }
         add("privacy", String::new(), "");
         add("method", quoted("dp-sgd"), "");

@@ -68,6 +68,11 @@ impl Loaded {
         Self::located(Located::of(Some(model), adapter, None)?, device, task_head)
     }
 
+    /// Loads the trained model of a run.
+    pub fn of_run(run: &Path, device: &Device, task_head: Option<TaskHead>) -> Outcome<Self> {
+        Self::located(Located::of(None, None, Some(run))?, device, task_head)
+    }
+
     /// Loads a model for the given task head, or for the one in its configuration.
     fn located(located: Located, device: &Device, task_head: Option<TaskHead>) -> Outcome<Self> {
         let Located { base: folder, adapter } = located;

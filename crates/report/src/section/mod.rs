@@ -9,6 +9,7 @@ mod guarantee;
 mod learning;
 mod noise;
 mod spending;
+mod synthetic;
 
 use crate::document::{Block, Document, Section};
 use crate::error::Result;
@@ -93,6 +94,7 @@ fn about(run: &Run, level: u8) -> Result<Vec<Section>> {
     sections.extend(attacks::section(run, level)?);
     sections.extend(learning::section(run, level)?);
     sections.extend(noise::section(run, level)?);
+    sections.extend(synthetic::section(run, level));
     sections.push(facts::section(run, level));
     sections.push(reproduce(run, level));
     Ok(sections)

@@ -204,7 +204,9 @@ const RULES: &[Rule] = &[
     }),
     rule("data.label", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
-    rule("data.publish_labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
+    rule("data.publish_labels", "data.task = \"classification\" and [synthesis]", |file| {
+        task_is(file, TaskName::Classification) || file.synthesis.is_some()
+    }),
     rule("data.publish_labels", "class names found in the file, without data.labels", |file| {
         file.data.labels.is_none()
     }),
@@ -225,6 +227,12 @@ const RULES: &[Rule] = &[
         !file.privacy.method.is_local()
     }),
     rule("data.most_per_author", "runs with data.author", |file| file.data.author.is_some()),
+    rule("synthesis", COMPLETION, |file| task_is(file, TaskName::Completion)),
+    rule("synthesis", "gradient methods and non-private runs", |file| {
+        !file.privacy.method.is_local()
+    }),
+    rule("synthesis", "mode = \"proved\" and non-private runs", |file| !is_paper(file)),
+    rule("synthesis.statistics_share", PRIVATE, is_private),
     rule("training.momentum", "the optimizer sgd", |file| {
         file.training.optimizer == OptimizerKind::Sgd
     }),

@@ -69,7 +69,8 @@ pub struct DataSection {
     /// a brace; `prompt` by default.
     #[serde(default = "prompt")]
     pub prompt: String,
-    /// Column of the completion, or a template; `completion` by default.
+    /// Column of the completion, or a template, in which `{column:json}` is the value as a JSON
+    /// string; `completion` by default.
     #[serde(default = "completion")]
     pub completion: String,
     /// Column of the conversation, a list of objects with `role` and `content`; `messages` by

@@ -3,7 +3,7 @@
 use super::spelling::{self, suggestion};
 use super::{
     AdaclipSection, AnadpSection, ComputeSection, DataSection, LocalSection, LoraSettings,
-    ModelSection, MvgSection, PrivacySection, RapFtSection, TrainingSection,
+    ModelSection, MvgSection, PrivacySection, RapFtSection, SynthesisSection, TrainingSection,
 };
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor, value};
 
@@ -30,7 +30,7 @@ const COMMON: [&str; 4] = ["training", "data", "privacy", "compute"];
 
 /// All keys, each with its section.
 fn all() -> Vec<(&'static str, &'static str)> {
-    let sections: [(&str, &[&str]); 11] = [
+    let sections: [(&str, &[&str]); 12] = [
         ("model", fields::<ModelSection>()),
         ("model.tuning.lora", fields::<LoraSettings>()),
         ("data", fields::<DataSection>()),
@@ -42,6 +42,7 @@ fn all() -> Vec<(&'static str, &'static str)> {
         ("privacy.local", fields::<LocalSection>()),
         ("privacy.mvg", fields::<MvgSection>()),
         ("compute", fields::<ComputeSection>()),
+        ("synthesis", fields::<SynthesisSection>()),
     ];
     let of = |(section, keys): (&'static str, &'static [&'static str])| {
         keys.iter().map(move |key| (section, *key))

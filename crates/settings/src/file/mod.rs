@@ -12,6 +12,7 @@ mod model;
 mod privacy;
 mod ranges;
 mod spelling;
+mod synthesis;
 mod training;
 mod written;
 
@@ -33,6 +34,7 @@ pub use privacy::{
     NoiseSchedule, PrivacySection, RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use spelling::edit_distance;
+pub use synthesis::{SynthesisSection, SyntheticFormat};
 pub use training::{
     ComputeSection, KeptEpoch, LearningRateSchedule, LogFormat, MicroBatch, NcclUse, OptimizerKind,
     PrecisionName, StopEarly, TrainingSection, WeightAverage,
@@ -64,6 +66,9 @@ pub struct RunFile {
     /// Settings that affect only time, memory and rounding.
     #[serde(default)]
     pub compute: ComputeSection,
+    /// Synthetic rows, sampled from the trained model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synthesis: Option<SynthesisSection>,
 }
 
 /// The table that a run adds to its `plan.toml`; ignored when the plan is read as a run file.

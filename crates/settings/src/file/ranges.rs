@@ -56,7 +56,28 @@ impl RunFile {
         self.check_data_and_tuning()?;
         self.check_budget()?;
         self.check_allocations()?;
-        self.check_local_numbers()
+        self.check_local_numbers()?;
+        self.check_synthesis()
+    }
+
+    fn check_synthesis(&self) -> Result<()> {
+        let Some(synthesis) = &self.synthesis else { return Ok(()) };
+        within("synthesis.rows", synthesis.rows, 1..=10_000_000)?;
+        within("synthesis.temperature", synthesis.temperature, 0.0..=10.0)?;
+        above_zero("synthesis.top_p", synthesis.top_p, 1.0)?;
+        within("synthesis.statistics_share", synthesis.statistics_share, 0.001..=0.5)?;
+        for (column, values) in &synthesis.codes {
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            if values.len() < 2 || sorted.len() < values.len() || values.contains(&String::new()) {
+                return Err(Error::run_file(format!(
+                    "synthesis.codes.{column} must list at least two different values, none of \
+                     them empty; a column with one value needs no control code"
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn check_training(&self) -> Result<()> {

@@ -15,13 +15,14 @@ use toml::{Table, Value};
 #[path = "../../../../tests/reference/mod.rs"]
 mod pages;
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     include_str!("mod.rs"),
     include_str!("model.rs"),
     include_str!("data.rs"),
     include_str!("privacy.rs"),
     include_str!("local.rs"),
     include_str!("training.rs"),
+    include_str!("synthesis.rs"),
 ];
 
 /// Types with their own `Deserialize` implementation, and the values they accept.
@@ -44,6 +45,7 @@ fn examples() -> Vec<Table> {
         example(&[]),
         example(&["model.tuning.lora={}", "privacy.clip.adaptive={}"]),
         example(&["model.tuning.adapter={}", "training.stop_early.patience=1"]),
+        example(&["data.task=completion", "synthesis.rows=1000"]),
     ]
 }
 

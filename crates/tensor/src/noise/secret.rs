@@ -39,6 +39,8 @@ pub mod purpose {
     /// Groups of units; each step samples from one group.
     pub const GROUPS: u64 = 18;
     // 19 was used for augmentation.
+    /// Sampling of synthetic rows.
+    pub const SYNTHESIS: u64 = 20;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

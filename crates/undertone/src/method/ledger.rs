@@ -6,6 +6,7 @@ use crate::data::Labels;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::step::RunLedger;
+use crate::synthesize::Classes;
 use std::path::PathBuf;
 use undertone_accounting::ledger::{Ledger, RunBinding, Terms};
 use undertone_accounting::{Mode, Unit};
@@ -144,6 +145,8 @@ pub fn assumptions(
     if let (true, Some(labels)) = (prepared.labels_were_found, &prepared.data.labels) {
         assumptions.push(of_found_labels(plan, labels));
     }
+    let classes = prepared.classes.as_ref();
+    assumptions.extend(classes.and_then(Classes::assumption));
     assumptions.extend(of_method);
     if plan.training.dropout {
         assumptions.push(

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::gradient::ClippedSum;
 use crate::noise::purpose;
 use crate::step::{Cost, Learner, Step};
+use crate::synthesize;
 use undertone_accounting::Guarantee;
 use undertone_run::{Claim, Resolved, TrainingSection};
 
@@ -29,6 +30,10 @@ pub(super) struct NonPrivate {
 
 impl NonPrivate {
     pub(super) fn begin(begin: &Begin) -> Result<Self> {
+        let statistics = synthesize::release(&*begin.prepared, None, begin.secret, None, None)?;
+        if let (Some(folder), Some(statistics)) = (begin.folder, statistics) {
+            statistics.write(&folder.statistics())?;
+        }
         let batch = begin.plan.training.batch as usize;
         let key = begin.secret.key(purpose::SAMPLING);
         Ok(Self { sampler: ShuffledEpochs::new(begin.prepared.data.units, batch, key)? })

@@ -2,6 +2,7 @@
 
 use crate::data::Dataset;
 use crate::model::Model;
+use crate::synthesize::Classes;
 use std::path::PathBuf;
 
 /// The loaded model and data of a run.
@@ -10,6 +11,8 @@ pub struct Prepared {
     pub data: Dataset,
     pub validation: Option<Dataset>,
     pub public: PublicData,
+    /// The control codes of synthetic rows.
+    pub classes: Option<Classes>,
     /// Folder of the base model.
     pub origin: PathBuf,
     /// Whether the class names were read from the private training file.

@@ -6,6 +6,7 @@ use crate::data::read;
 use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
+use crate::synthesize;
 use std::path::{Path, PathBuf};
 use undertone_run::{DataSection, LearnerKind, MethodName, RunFile, TaskName};
 
@@ -41,13 +42,16 @@ impl Plan {
             let (prompt, completion) = (file.data.prompt.clone(), file.data.completion.clone());
             Task::Completion { prompt, completion }.check()?;
         }
+        if let Some(synthesis) = &file.synthesis {
+            synthesize::check(&file.data, synthesis)?;
+        }
         let method = match file.privacy.method {
             MethodName::None => Method::NonPrivate,
             method if method.is_local() => Method::Local(Box::new(LocalPlan::check(&file)?)),
             _ => Method::Central(CentralPlan::check(&file)?),
         };
-        let RunFile { model, data, privacy, training, compute, .. } = file;
-        let plan = Self { model, data, training, compute, method, privacy };
+        let RunFile { model, data, privacy, training, compute, synthesis, .. } = file;
+        let plan = Self { model, data, training, compute, method, synthesis, privacy };
         plan.check_validation()?;
         plan.check_public_files()?;
         Ok(plan)

@@ -17,8 +17,8 @@ use crate::step::optimizer;
 use crate::tensor::Precision;
 use std::path::Path;
 use undertone_run::{
-    ComputeSection, DataSection, ModelSection, PrecisionName, PrivacySection, RunFile, TaskName,
-    TrainingSection,
+    ComputeSection, DataSection, ModelSection, PrecisionName, PrivacySection, RunFile,
+    SynthesisSection, TaskName, TrainingSection,
 };
 
 /// A checked run file.
@@ -34,6 +34,8 @@ pub struct Plan {
     pub compute: ComputeSection,
     /// The method and its plan.
     pub method: Method,
+    /// Synthetic rows to sample from the trained model.
+    pub synthesis: Option<SynthesisSection>,
     /// The privacy section as written, for plan.toml.
     privacy: PrivacySection,
 }
@@ -72,6 +74,7 @@ impl Plan {
             privacy: self.privacy.clone(),
             training: self.training.clone(),
             compute: self.compute.clone(),
+            synthesis: self.synthesis.clone(),
         }
     }
 

@@ -40,6 +40,7 @@ pub fn identity(
         data,
         validation,
         public,
+        classes,
         origin: _,
         labels_were_found,
         labels_are_private: _,
@@ -49,6 +50,7 @@ pub fn identity(
         hash.add_data(validation);
     }
     hash.add_debug(labels_were_found);
+    hash.add_debug(classes);
     hash.add_model(model)?;
     let PublicData { relevance, importance, text, adaptation } = public;
     let public = [relevance, importance, text, adaptation].map(Option::as_ref);
@@ -111,13 +113,14 @@ pub fn fingerprints(
         data,
         validation,
         public,
+        classes,
         origin: _,
         labels_were_found,
         labels_are_private: _,
     } = prepared;
     add("has another base model", &mut |hash| hash.add_model(model))?;
     add("has other training data", &mut |hash| {
-        hash.add_debug(&(labels_were_found, resolved));
+        hash.add_debug(&(labels_were_found, classes, resolved));
         hash.add_data(data);
         Ok(())
     })?;

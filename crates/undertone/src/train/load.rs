@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::method::{self, Prepared, TrainingEvent};
 use crate::noise::Secret;
 use crate::plan::{Method, Plan};
+use crate::synthesize;
 use crate::tensor::Device;
 use undertone_run::{ParameterCounts, Resolved};
 
@@ -32,6 +33,7 @@ pub fn load(
     let units = plan.units(prepared.data.units);
     check_batch(plan, units)?;
     let resolved = method::calibrate(plan, units, classes)?;
+    synthesize::check_noise(&prepared, &resolved)?;
     let (trainable, total) = prepared.model.parameters.count();
     callback(TrainingEvent::Loaded {
         plan,

@@ -7,7 +7,7 @@
 //!
 //! The loop calls a [`Procedure`](crate::method::Procedure) and does not know which method it runs.
 
-mod card;
+pub(crate) mod card;
 mod checkpoint;
 mod early_stop;
 mod footprint;

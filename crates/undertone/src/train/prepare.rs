@@ -11,6 +11,7 @@ use crate::model::folder::{Config, LoadOptions, Outline, load, locate};
 use crate::model::{Model, TaskHead};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
+use crate::synthesize::Classes;
 use crate::tensor::Device;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,6 +61,9 @@ impl Prepared {
             model.round_frozen()?;
         }
         let tokenizer = model.tokenizer(&origin, plan.data.max_tokens)?;
+        let classes = (plan.synthesis.as_ref())
+            .map(|section| Classes::load(plan, section, &tokenizer))
+            .transpose()?;
         let files = Files { plan, labels: labels.as_ref(), tokenizer: &tokenizer };
         let data = match data {
             Some(data) => data,
@@ -73,7 +77,16 @@ impl Prepared {
             .transpose()?;
         let public = files.public()?;
         let (labels_were_found, labels_are_private) = (were_found, are_private);
-        Ok(Self { model, data, validation, public, origin, labels_were_found, labels_are_private })
+        Ok(Self {
+            model,
+            data,
+            validation,
+            public,
+            classes,
+            origin,
+            labels_were_found,
+            labels_are_private,
+        })
     }
 }
 

@@ -78,7 +78,9 @@ pub struct Outcome {
     /// Number of releases that moved.
     pub moved: usize,
     pub releases: usize,
-    /// Files that should be identical but differ.
+    /// The distance of the statistics of synthetic rows, relative to what their entry allows.
+    pub statistics: Option<f64>,
+    /// Files that should be the same and are not.
     pub different: Vec<String>,
 }
 
@@ -88,7 +90,7 @@ impl Outcome {
     pub fn check(&self, context: &str, arithmetic: &Arithmetic) {
         let most = 1.0 + arithmetic.tolerance;
         let context = format!("{context}, {}", arithmetic.name);
-        let Self { worst, moved, releases, different } = self;
+        let Self { worst, moved, releases, different, .. } = self;
         println!(
             "{context}: {moved} of {releases} releases moved, at most {worst:.5} of the bound"
         );
@@ -158,14 +160,18 @@ impl Bench {
         training: &str,
     ) -> Plan {
         let columns = match task {
-            "classification" => "label = \"label\"\nlabels = [\"bad\", \"neutral\", \"good\"]\n",
-            _ => "",
+            "classification" => {
+                "text = \"sentence\"\nlabel = \"label\"\nlabels = [\"bad\", \"neutral\", \"good\"]\n"
+            }
+            "completion" => "",
+            _ => "text = \"sentence\"\n",
         };
+        let length = if data.contains("max_tokens") { "" } else { "max_tokens = 14\n" };
         let root = self.folder.path();
         let batch = if training.starts_with("batch") { "" } else { "batch = 12" };
         let text = format!(
             "[model]\npath = {:?}\ntuning = {tuning}\n[data]\ntask = \"{task}\"\ntrain = {:?}\n\
-             text = \"sentence\"\nmax_tokens = 14\n{columns}{data}\n[training]\nepochs = 2\n\
+             {length}{columns}{data}\n[training]\nepochs = 2\n\
              {batch}\nlearning_rate = 1e-2\nseed = 7\n{training}\n[privacy]\n{privacy}\n",
             root.join("model"),
             root.join("rows.tsv"),
@@ -229,9 +235,11 @@ impl Bench {
         let distances = replay.distances();
         let allowed = Allowed::read(&first.join("ledger.jsonl"), bands);
         let worst = allowed.worst(&distances);
+        let statistics = distances.get(&ReleaseId::Statistics);
+        let statistics = statistics.map(|distance| distance / allowed.of(&allowed.events[0]));
         let moved = distances.values().filter(|&&distance| distance > 0.0).count();
         let different = different_files(&first, &second);
-        Outcome { worst, moved, releases: distances.len(), different }
+        Outcome { worst, moved, releases: distances.len(), different, statistics }
     }
 }
 
@@ -309,6 +317,7 @@ impl Allowed {
         for (release, &distance) in distances {
             let allowed = match *release {
                 ReleaseId::RelevanceMap => self.of(sampled[0]),
+                ReleaseId::Statistics => self.of(&self.events[0]),
                 ReleaseId::Adaptation(step) => self.of(sampled[step as usize]),
                 ReleaseId::Step(step) => {
                     let (bands, first) = self.bands.unwrap_or((1, 1.0));

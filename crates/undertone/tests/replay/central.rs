@@ -223,3 +223,28 @@ fn no_unit_moves_a_step_in_parts_by_more_than_its_bound() {
     let plan = bench.plan("language-modeling", LORA, data, &privacy, "batch = 5");
     compare(&bench, &plan, &neighbors, "packed");
 }
+
+/// The statistics of synthetic rows: the rows of a user weigh 1 together in either histogram, which
+/// a user whose rows have one class and one length reaches.
+#[test]
+fn no_user_moves_the_statistics_of_synthetic_rows_by_more_than_their_bound() {
+    let user = |texts: &[&str], labels: &[&'static str]| -> Vec<Row> {
+        let row = |(text, label): (&&str, &&'static str)| Row { label, ..row(text, "z") };
+        texts.iter().zip(labels).map(row).collect()
+    };
+    let bench = Bench::new("gpt2-causal-lm");
+    let codes = "prompt = \"{label}\"\ncompletion = \"sentence\"\nmax_tokens = 32\nauthor = \
+                 \"who\"\nmost_per_author = 4\n[synthesis]\nstatistics_share = 0.5\ncodes = { \
+                 label = [\"bad\", \"good\", \"neutral\"] }";
+    let privacy = "method = \"dp-sgd\"\nclip = 0.1\nepsilon = 40.0\ndelta = 1e-3\nunits = 11";
+    let plan = bench.plan("completion", LORA, codes, privacy, "batch = 5");
+    let alike = user(&["film"; 7], &["neutral"; 7]);
+    let mixed = user(&["film", "the mist was", "a good film hood"], &["bad", "good", "neutral"]);
+    for (name, unit, most) in [("alike", &alike, 1.0), ("mixed", &mixed, 0.9)] {
+        let neighbors = Neighbors::with(name, &rows(30), unit);
+        let outcome = bench.compare(&plan, &neighbors, 1, &Device::Cpu);
+        outcome.check(name, &Arithmetic::cpu());
+        let moved = outcome.statistics.unwrap();
+        assert!(moved <= most + 1e-6 && moved > most - 0.5, "{name}: {moved} of the bound");
+    }
+}

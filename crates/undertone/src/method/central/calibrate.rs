@@ -4,6 +4,7 @@
 use super::adaptive_clip::count_std;
 use super::plan::{AllocationPlan, Budget, CentralPlan, MapSource};
 use crate::error::{Error, Result};
+use crate::synthesize::StatisticsPlan;
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::schedule::Passes;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, epsilon};
@@ -12,7 +13,10 @@ use undertone_run::{Clip, Resolved, TrainingSection};
 impl CentralPlan {
     /// Calibrates the plan for a given number of privacy units.
     pub fn calibrate(&self, training: &TrainingSection, units: usize) -> Result<Resolved> {
-        let before = self.map_event(units)?;
+        let before = match self.statistics_event()? {
+            Some(event) => Some(event),
+            None => self.map_event(units)?,
+        };
         let passes =
             Passes { before, ..Passes::over(units as u64, training.batch, training.epochs)? };
         if let Some(bands) = self.bands {
@@ -96,6 +100,24 @@ impl CentralPlan {
                 adaptive.noise.unwrap_or_default()
             ))),
         }
+    }
+
+    /// The release of the statistics of synthetic rows, with noise that spends their share of ε.
+    fn statistics_event(&self) -> Result<Option<Event>> {
+        let (Some(statistics), Budget::Epsilon { epsilon, .. }) = (self.statistics, self.budget)
+        else {
+            return Ok(None);
+        };
+        let StatisticsPlan { share, sensitivity } = statistics;
+        let found = noise_multiplier(share * epsilon, self.delta, 1.0, 1, Accountant::Auto);
+        let found = found.map_err(|_| {
+            Error::plan(format!(
+                "{share} of ε = {epsilon} is too little for the histograms of [synthesis]: raise \
+                 synthesis.statistics_share or privacy.epsilon"
+            ))
+        })?;
+        let noise_multiplier = found.noise * sensitivity;
+        Ok(Some(Event::Gaussian { noise_multiplier, sensitivity }))
     }
 
     /// The release of a noisy relevance map, with noise that spends the map's own ε.

@@ -50,6 +50,7 @@ use crate::gradient::ClippedSum;
 use crate::noise::{Noise, purpose};
 use crate::plan::Plan;
 use crate::step::{AllocationMethod, Cost, Learner, Protection, RunLedger, Step};
+use crate::synthesize;
 use ledger::{claim, planned_releases, round_down, step_event, terms};
 use relevance::ComputedMap;
 use undertone_accounting::ledger::Terms;
@@ -96,6 +97,12 @@ impl Central {
         let Begin { plan: run, prepared, resolved, secret, folder, tape, callback, .. } = begin;
         if let Some(message) = &ledger.warning() {
             callback(TrainingEvent::Warning { message });
+        }
+        let (before, own) = (resolved.before, Some(&mut ledger));
+        if let Some(statistics) = synthesize::release(prepared, before, secret, own, tape)?
+            && let Some(folder) = folder
+        {
+            statistics.write(&folder.statistics())?;
         }
         let parameters = &prepared.model.parameters;
         let clip = &plan.clip;
@@ -178,7 +185,8 @@ impl Central {
         Ok((procedure, Protection { method, noise: Noise::new(secret) }))
     }
 
-    /// Number of releases before the first step: 1 with a noisy relevance map.
+    /// Number of releases before the first step: 1 with a noisy relevance map or with the
+    /// statistics of synthetic rows.
     fn releases_before(&self) -> u64 {
         u64::from(self.resolved.before.is_some())
     }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::explain::relevance::{AlphaBeta, LinearRule, Shares};
 use crate::method::schedule::Schedule;
 use crate::plan::check::delta;
+use crate::synthesize::StatisticsPlan;
 use std::path::{Path, PathBuf};
 use undertone_run::{
     ActivationRule, AdaclipSection, AnadpSection, Clip, ImportanceForm, ImportanceSource,
@@ -24,6 +25,8 @@ pub struct CentralPlan {
     pub delta: f64,
     /// Number of bands of correlated noise; `None` if the steps' noise is independent.
     pub bands: Option<usize>,
+    /// The release of statistics for synthetic rows, before the first step.
+    pub statistics: Option<StatisticsPlan>,
 }
 
 /// The calibration target of the noise.
@@ -159,7 +162,33 @@ impl CentralPlan {
                  \"automatic\" in place of { adaptive = … }",
             ));
         }
-        Ok(Self { allocation, clip: privacy.clip, budget, delta: delta(file)?, bands })
+        let statistics = (file.synthesis.as_ref())
+            .map(|section| StatisticsPlan::of(section, &file.data))
+            .transpose()?;
+        let plan =
+            Self { allocation, clip: privacy.clip, budget, delta: delta(file)?, bands, statistics };
+        plan.check_statistics()?;
+        Ok(plan)
+    }
+
+    /// Refuses statistics of synthetic rows beside what the calibration has no place for.
+    fn check_statistics(&self) -> Result<()> {
+        let problem = match (&self.statistics, &self.budget, &self.allocation) {
+            (None, ..) => return Ok(()),
+            (_, Budget::NoiseMultiplier(_), _) => {
+                "[synthesis] releases histograms with a share of privacy.epsilon; give epsilon in \
+                 place of noise_multiplier"
+            }
+            (_, _, AllocationPlan::RapFt(RapFtPlan { source: MapSource::Noised { .. }, .. })) => {
+                "[synthesis] with rap-ft needs a relevance map of public examples: \
+                 privacy.rap_ft.relevance = { public = \"file\" }"
+            }
+            _ if self.bands.is_some() => {
+                "[synthesis] is for steps with independent noise; leave privacy.correlation out"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::plan(problem))
     }
 
     /// Whether the method runs as published.

@@ -139,6 +139,7 @@ impl LocalPlan {
             allocation: AllocationPlan::DpSgd,
             clip: Clip::Automatic,
             bands: None,
+            statistics: None,
             budget: Budget::Epsilon { epsilon, schedule: self.schedule },
             delta: self.delta,
         };

@@ -45,7 +45,7 @@ fn hub_name(summary: &Summary) -> Option<&str> {
 }
 
 /// The base model's name, without its local path.
-fn base(summary: &Summary) -> String {
+pub(crate) fn base(summary: &Summary) -> String {
     let local =
         |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or("model").to_owned();
     hub_name(summary)
@@ -69,13 +69,15 @@ fn title(summary: &Summary) -> String {
     format!("{}, fine-tuned {how}", escape_markdown(&base(summary)))
 }
 
-fn table(rows: &[(&str, String)]) -> String {
-    let rows =
-        rows.iter().map(|(name, value)| format!("| {name} | {} |\n", escape_markdown(value)));
+pub(crate) fn table(rows: &[(&str, String)]) -> String {
+    let row = |(name, value): &(&str, String)| {
+        format!("| {} | {} |\n", escape_markdown(name), escape_markdown(value))
+    };
+    let rows = rows.iter().map(row);
     format!("| | |\n|---|---|\n{}", rows.collect::<String>())
 }
 
-fn guaranteed(summary: &Summary) -> String {
+pub(crate) fn guaranteed(summary: &Summary) -> String {
     let heading = "## What is guaranteed\n\n";
     let in_full = |guarantee: &Guarantee, epsilon: &'static str| {
         let mut rows = vec![

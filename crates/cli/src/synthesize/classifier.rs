@@ -1,0 +1,130 @@
+//! A classifier that is trained on synthetic rows and tested on real ones, and the same one trained
+//! on the private rows.
+
+use super::evaluation::Evaluated;
+use crate::failure::{Failure, Outcome};
+use crate::source::{key_of_model, list, quoted, quoted_path, resolve};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use undertone::collective::Ranks;
+use undertone::tensor::Device;
+use undertone::train::{Start, train};
+use undertone_run::{Metrics, Statistics, WrittenRun};
+
+/// The rows that a classifier is trained on, and how.
+#[derive(Clone, Copy)]
+pub enum Trained {
+    /// On the synthetic rows: post-processing.
+    OnSynthetic,
+    /// On the private rows, with the (ε, δ) of the run.
+    Privately,
+    /// On the private rows, without privacy.
+    NonPrivately,
+}
+
+/// A classifier to be trained.
+pub struct Classifier {
+    /// The part of the run file that does not depend on the rows.
+    common: Vec<String>,
+    synthetic: PathBuf,
+    training: PathBuf,
+    author: Option<String>,
+    budget: Option<(f64, f64)>,
+    /// Folder for a run, which is removed after it.
+    folder: PathBuf,
+    device: Device,
+}
+
+impl Classifier {
+    /// A classifier of a control code, tested on `test`.
+    pub fn new(of: &Evaluated, model: &str, target: Option<&str>, test: &Path) -> Outcome<Self> {
+        let statistics = Statistics::read(&of.run.statistics())?;
+        let target = match (target, statistics.codes.as_slice()) {
+            (Some(target), _) => target,
+            (None, [only]) => only,
+            (None, _) => {
+                return Err(Failure::arguments(
+                    "--classifier predicts a control code; name it with --target",
+                ));
+            }
+        };
+        let Some(at) = statistics.codes.iter().position(|column| column == target) else {
+            return Err(Failure::arguments(format!(
+                "--target {target} is not a control code of the run"
+            )));
+        };
+        let text = of.text_columns()?;
+        if text.len() > 2 {
+            return Err(Failure::arguments("--classifier reads one or two text columns"));
+        }
+        let values: BTreeSet<&String> =
+            statistics.classes.iter().map(|class| &class.values[at]).collect();
+        let labels: Vec<String> = values.into_iter().cloned().collect();
+        let data = &of.summary.plan.data;
+        let common = vec![
+            format!("model.{}={}", key_of_model(model), quoted(model)),
+            "data.task=classification".to_owned(),
+            format!("data.text={}", list(&text)),
+            format!("data.label={}", quoted(target)),
+            format!("data.labels={}", list(&labels)),
+            format!("data.validation={}", quoted_path(test)),
+            format!("data.max_tokens={}", data.max_tokens),
+        ];
+        let guarantee = of.summary.guarantee.as_ref();
+        Ok(Self {
+            common,
+            synthetic: of.run.synthetic().data(of.facts.data_format),
+            training: data.train.clone(),
+            author: data.author.clone(),
+            budget: guarantee.map(|found| (found.epsilon.upper, found.delta)),
+            folder: of.run.private().join("classifier"),
+            device: of.device.clone(),
+        })
+    }
+
+    /// Trains the classifier; its accuracy on the test file.
+    pub fn accuracy(&self, trained: Trained) -> Outcome<f64> {
+        let mut changes = self.common.clone();
+        let rows = match trained {
+            Trained::OnSynthetic => &self.synthetic,
+            Trained::Privately | Trained::NonPrivately => &self.training,
+        };
+        changes.push(format!("data.train={}", quoted_path(rows)));
+        match (trained, self.budget) {
+            (Trained::Privately, Some((epsilon, delta))) => {
+                changes.push(format!("privacy.epsilon={epsilon:?}"));
+                changes.push(format!("privacy.delta={delta:?}"));
+                let author = self.author.iter();
+                changes.extend(author.map(|author| format!("data.author={}", quoted(author))));
+            }
+            _ => changes.push("privacy.method=none".to_owned()),
+        }
+        let plan = resolve(&WrittenRun::parse("", &changes)?, None, &self.device)?.plan;
+        self.clear()?;
+        let start = Start {
+            plan,
+            out: &self.folder,
+            resume: false,
+            device: self.device.clone(),
+            data: None,
+            ranks: Ranks::alone(),
+            tape: None,
+        };
+        let summary = train(start, &mut |_| ());
+        self.clear()?;
+        match summary?.metrics.validation {
+            Some(Metrics::Classification(found)) => Ok(found.accuracy),
+            _ => Err(Failure::arguments("the test file has no rows to classify")),
+        }
+    }
+
+    /// Removes the folder of an earlier classifier: a model of private rows.
+    fn clear(&self) -> Outcome {
+        match std::fs::remove_dir_all(&self.folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Failure::write(&self.folder, e))
+            }
+            _ => Ok(()),
+        }
+    }
+}

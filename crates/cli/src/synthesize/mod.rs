@@ -1,0 +1,174 @@
+//! `undertone synthesize`: from private rows to synthetic ones.
+
+mod classifier;
+mod evaluation;
+mod rows;
+pub mod source;
+mod training;
+
+use crate::arguments::ChangeArguments;
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Output};
+use crate::source::KeyArguments;
+use crate::stop::Stop;
+use clap::Args;
+use evaluation::{Evaluated, EvaluationArguments};
+use rows::{RowArguments, sample_rows};
+use serde_json::json;
+use source::SourceArguments;
+use std::path::{Path, PathBuf};
+use undertone::synthesize::evaluate::{Audience, Figure};
+use undertone_run::{RunFolder, RunPaths, SampledFacts, Summary};
+
+/// Write synthetic rows with a model trained on private ones
+///
+/// Trains a language model on the rows, with control codes such as a topic in front of each text,
+/// and samples new rows from it. The guarantee of training covers the rows, however many are
+/// sampled. Run the same command again to resume: nothing is trained or sampled twice.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  undertone synthesize letters.csv --model models/SmolLM2-135M --text \
+     letter --code topic=sport,travel --epsilon 8 --rows 5000 --out runs/letters\n  undertone \
+     synthesize run.toml --out runs/letters\n  undertone synthesize --out runs/letters"
+)]
+pub struct Synthesize {
+    /// Private data file, or a run file (TOML) with a section [synthesis]; not needed to resume
+    data: Option<PathBuf>,
+    /// Folder of the run: the rows are written to `synthetic/` in it
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    #[command(flatten)]
+    rows: RowArguments,
+    #[command(flatten)]
+    evaluation: EvaluationArguments,
+    #[command(flatten)]
+    source: SourceArguments,
+    #[command(flatten)]
+    set: ChangeArguments,
+    /// Random seed; makes the run reproducible, and therefore not private
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(flatten)]
+    keys: KeyArguments,
+    #[command(flatten)]
+    device: DeviceArguments,
+}
+
+impl Synthesize {
+    pub fn run(self, output: Output) -> Outcome {
+        let paths = RunPaths::new(&self.out);
+        let device = self.device.device()?;
+        let stop = Stop::listen();
+        if !paths.is_finished() {
+            let (plan, resume) = self.plan(&paths, &device)?;
+            let precision = self.device.precision();
+            training::train(plan, &self.out, resume, (device.clone(), precision), &stop)?;
+        } else if self.names_a_source() {
+            return Err(self.is_taken());
+        }
+        let (summary, facts) = sample_rows(&self.out, &self.rows, &device, &stop)?;
+        let of = Evaluated { run: &paths, summary: &summary, facts: &facts, device: &device };
+        let figures = self.evaluation.run(&of)?;
+        self.tell(&paths, &summary, &facts, &figures, output);
+        Ok(())
+    }
+
+    /// The plan of the run, and whether it is resumed.
+    fn plan(
+        &self,
+        paths: &RunPaths,
+        device: &undertone::tensor::Device,
+    ) -> Outcome<(undertone::Plan, bool)> {
+        if paths.plan().exists() {
+            if self.names_a_source() {
+                return Err(self.is_taken());
+            }
+            let plan = undertone::Plan::read(&paths.plan(), &[])?;
+            return Ok((plan, true));
+        }
+        let Some(data) = &self.data else {
+            return Err(Failure::arguments(format!(
+                "{} contains no run to resume; name the private data file, or a run file",
+                self.out.display()
+            )));
+        };
+        RunFolder::check_nothing_foreign(&self.out)?;
+        let written = self.source.read(data, &self.rows, &self.keys, &self.set)?;
+        let file = source::is_run_file(data).then_some(data.as_path());
+        let resolved = crate::source::resolve(&written, file, device)?;
+        crate::source::tell_choices(&resolved);
+        let mut plan = resolved.plan;
+        if plan.synthesis.is_none() {
+            return Err(Failure::arguments(format!(
+                "{} has no section [synthesis]; add one, or train it with `undertone train`",
+                data.display()
+            )));
+        }
+        plan.training.seed = self.seed.or(plan.training.seed);
+        Ok((plan, false))
+    }
+
+    fn names_a_source(&self) -> bool {
+        let set = !self.set.changes().is_empty() || self.seed.is_some();
+        self.data.is_some() || !self.source.is_empty() || !self.keys.is_empty() || set
+    }
+
+    fn is_taken(&self) -> Failure {
+        let out = self.out.display();
+        Failure::arguments(format!(
+            "{out} already contains a run, which keeps its data and settings; continue with \
+             `undertone synthesize --out {out}`, or choose another folder"
+        ))
+    }
+
+    fn tell(
+        &self,
+        paths: &RunPaths,
+        summary: &Summary,
+        facts: &SampledFacts,
+        figures: &[Figure],
+        output: Output,
+    ) {
+        let data = paths.synthetic().data(facts.data_format);
+        if output.json {
+            return output::json(&json!({
+                "data": data,
+                "private": summary.private,
+                "not_private_because": summary.not_private_because,
+                "guarantee": summary.guarantee,
+                "sampled": facts,
+                "figures": figures,
+            }));
+        }
+        let mut rows = vec![match (&summary.not_private_because, &summary.guarantee) {
+            (None, Some(guarantee)) => ("guarantee", guarantee.to_string()),
+            (why, _) => ("not private", why.clone().unwrap_or_default()),
+        }];
+        let rejected: u64 = facts.rejected.values().sum();
+        rows.push(("rows", format!("{} of {}", facts.rows, facts.columns.join(", "))));
+        rows.push(("rejected", format!("{rejected} of {} sampled texts", facts.attempts)));
+        rows.push(("written", data.display().to_string()));
+        rows.push(("data card", paths.synthetic().card().display().to_string()));
+        output::rows(&rows);
+        if figures.is_empty() {
+            return;
+        }
+        let row = |figure: &Figure| {
+            let seen_by = match figure.seen_by {
+                Audience::Public => "everybody",
+                Audience::Private => "private, do not publish",
+            };
+            let value = format!("{:.4}", figure.value);
+            vec![figure.name.clone(), value, figure.of.clone(), seen_by.to_owned()]
+        };
+        let body: Vec<Vec<String>> = figures.iter().map(row).collect();
+        output::table(&["figure", "value", "of", "may be seen by"], &body);
+    }
+}
+
+/// The command that continues in this folder.
+fn again(out: &Path) -> String {
+    let out = crate::train::shell_quoted(&out.display().to_string());
+    format!("undertone synthesize --out {out}")
+}

@@ -1,0 +1,134 @@
+//! The sampling part of `undertone synthesize`.
+
+use super::again;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::stop::Stop;
+use crate::use_model::Loaded;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use undertone::model::TaskHead;
+use undertone::synthesize::{Export, Sampling, TextModel, export, sample};
+use undertone::tensor::Device;
+use undertone_run::{
+    RunFolder, SampledFacts, Statistics, Summary, SynthesisSection, SyntheticFormat,
+};
+
+/// Number of texts per round. It is fixed, since the rows depend on it.
+const BATCH: usize = 32;
+
+/// What to sample.
+#[derive(Args)]
+#[command(next_help_heading = "Rows")]
+pub struct RowArguments {
+    /// Number of rows to sample (synthesis.rows) [default: 1000]
+    #[arg(long, value_name = "N")]
+    rows: Option<u64>,
+    /// Format of the rows (synthesis.format) [default: csv]
+    #[arg(long, value_enum)]
+    format: Option<SyntheticFormat>,
+    /// Sampling temperature (synthesis.temperature) [default: 1]
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+    /// Sample from the most likely tokens with this total probability (synthesis.top_p) [default:
+    /// 0.95]
+    #[arg(long, value_name = "P")]
+    top_p: Option<f64>,
+}
+
+impl RowArguments {
+    /// The flags as overrides of run-file keys.
+    pub fn changes(&self) -> Vec<String> {
+        let text = |key: &str, value: Option<String>| {
+            value.map(|value| format!("synthesis.{key}={value}"))
+        };
+        [
+            text("rows", self.rows.map(|n| n.to_string())),
+            text("format", self.format.map(|format| format.extension().to_owned())),
+            text("temperature", self.temperature.map(|t| format!("{t:?}"))),
+            text("top_p", self.top_p.map(|p| format!("{p:?}"))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// The settings of the run, with the flags, which must be in the ranges of the keys.
+    fn section(&self, summary: &Summary) -> Outcome<SynthesisSection> {
+        let plan = summary.plan.to_toml()?;
+        let file = undertone_run::RunFile::parse(&plan, &self.changes())?;
+        file.synthesis.ok_or_else(|| {
+            Failure::arguments(
+                "the run has no section [synthesis], so it has no histograms to sample by; start a \
+                 new run with `undertone synthesize`",
+            )
+        })
+    }
+}
+
+/// Samples the rows of a finished run and writes them, unless they are there already.
+pub fn sample_rows(
+    out: &Path,
+    arguments: &RowArguments,
+    device: &Device,
+    stop: &Stop,
+) -> Outcome<(Summary, SampledFacts)> {
+    // Locked while rows are sampled.
+    let folder = RunFolder::open(out)?;
+    let summary = folder.read_summary()?;
+    let section = arguments.section(&summary)?;
+    let paths = folder.synthetic();
+    if paths.facts().exists() {
+        let facts = SampledFacts::read(&paths.facts())?;
+        return match facts.are_of(&section) {
+            true => Ok((summary, facts)),
+            false => Err(Failure::arguments(format!(
+                "{} holds rows that were sampled with other settings; remove or rename it to sample \
+                 again",
+                paths.folder().display()
+            ))),
+        };
+    }
+    let statistics = Statistics::read(&folder.statistics())?;
+    let loaded = Loaded::of_run(out, device, Some(TaskHead::CausalLanguageModel))?;
+    let data = &summary.plan.data;
+    let tokenizer = loaded.model.tokenizer(&loaded.folder, data.max_tokens)?;
+    let (statistics, section, journal) = (&statistics, &section, &paths.journal());
+    let sampling = Sampling { statistics, section, data, batch: BATCH, journal };
+    let model = TextModel::new(&loaded.model, &tokenizer, &sampling)?;
+    let bar = progress(section.rows);
+    stop.steps_begin();
+    let sampled = sample(
+        &sampling,
+        &mut |first, classes| match stop.asked.load(Ordering::SeqCst) {
+            true => Err(undertone::Error::Stopped { step: first, steps: section.rows }),
+            false => model.write(first, classes),
+        },
+        &mut |rows| bar.set_position(rows),
+    );
+    bar.finish_and_clear();
+    let sampled = match sampled {
+        Err(undertone::Error::Stopped { .. }) => {
+            return Err(Failure::Stopped(format!(
+                "stopped while sampling; continue with: {}",
+                again(out)
+            )));
+        }
+        done => done?,
+    };
+    let files = Export { run: &folder, summary: &summary, statistics, section };
+    let facts = export(&files, &sampled)?;
+    Ok((summary, facts))
+}
+
+/// A progress bar, on a terminal only.
+fn progress(rows: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() || output::is_hushed() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} rows, {eta} left");
+    ProgressBar::new(rows).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

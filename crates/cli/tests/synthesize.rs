@@ -1,0 +1,372 @@
+//! `undertone synthesize`: what is released, what is sampled, and what goes wrong.
+
+use crate::bench::{Sentences, note_sentence, run};
+use crate::shareable::assert_all_listed;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const CODES: [&str; 3] = ["bill", "visit", "nurse"];
+
+/// The demo's model, and letters.csv in its words: 100 people with three letters each, and half of
+/// the letters about the bill.
+struct Letters {
+    folder: tempfile::TempDir,
+}
+
+impl Letters {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        run(&["demo", "--data-only", "--letters", "256", "--out", folder.path().to_str().unwrap()]);
+        let letters = Self { folder };
+        letters.write("letters.csv", 300);
+        letters
+    }
+
+    fn write(&self, name: &str, rows: usize) {
+        let openings = ["hello", "dear team", "good morning", "good evening", "dear all"];
+        let row = |i: usize| {
+            let about = CODES[[0, 1, 0, 2][i % 4]];
+            let text = format!("{} . please tell me when the {about} is free", openings[i % 5]);
+            format!("{text},{about},person {}\n", i / 3)
+        };
+        let rows: String = (0..rows).map(row).collect();
+        fs::write(self.path(name), format!("letter,topic,who\n{rows}")).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).unwrap()
+    }
+
+    /// The command for a run on a file.
+    fn command(&self, data: &str, out: &str, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command.arg("synthesize").arg(self.path(data)).arg("--out").arg(self.path(out));
+        command.arg("--model").arg(self.path("model")).args(["--device", "cpu"]).args(more);
+        command
+    }
+
+    /// A run on letters.csv with short training.
+    fn usual(&self, out: &str, more: &[&str]) -> Command {
+        let mut command = self.command("letters.csv", out, &["--text", "letter"]);
+        command.args(["--code", "topic=bill,visit,nurse", "--author", "who"]);
+        command.args(["--epsilon", "8", "--max-tokens", "48", "--epochs", "1", "--batch", "25"]);
+        command.args(["--set", "privacy.delta=1e-3", "--set", "synthesis.statistics_share=0.2"]);
+        command.args(more);
+        command
+    }
+
+    fn again(&self, out: &str, more: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command.args(["synthesize", "--device", "cpu", "--out"]).arg(self.path(out)).args(more);
+        command.output().unwrap()
+    }
+}
+
+fn succeeds(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn refused(output: &Output, about: &str) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    // Notes may stand before it.
+    let sentence = error.lines().last().unwrap_or_default().to_owned() + "\n";
+    note_sentence(&sentence);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        sentence.contains(about) && sentence.starts_with("error: "),
+        "said {error}, not {about}"
+    );
+}
+
+/// The rows of a CSV file whose values have no quotes.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    text.lines().map(|line| line.split(',').collect()).collect()
+}
+
+/// The histograms are released with the noise of the ledger's first entry, within the budget; rows
+/// have the quotas that follow; nothing else depends on the training file.
+#[test]
+fn private_letters_become_synthetic_ones() {
+    let letters = Letters::new();
+    let output = letters.usual("out", &["--rows", "60", "--json"]).output().unwrap();
+    succeeds(&output);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["private"], true, "{found}");
+    assert_eq!(found["guarantee"]["unit"], "user");
+    let epsilon = found["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+    assert!(epsilon <= 8.0 && epsilon > 7.5, "{epsilon}");
+
+    // The ledger begins with the statistics.
+    let ledger = letters.read("out/ledger.jsonl");
+    let entries: Vec<Value> =
+        ledger.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let event = &entries[1]["spent"]["event"];
+    assert_eq!(event["kind"], "gaussian", "{event}");
+    assert_eq!(event["sensitivity"].as_f64().unwrap(), 2_f64.sqrt());
+    assert_eq!(entries.len(), 1 + 1 + 4, "a step is an entry");
+    let statistics = letters.json("out/statistics.json");
+    let (noise, std) = (event["noise_multiplier"].as_f64().unwrap(), &statistics["noise_std"]);
+    assert!((std.as_f64().unwrap() / noise - 1.0).abs() < 1e-6, "{std} for {noise}");
+
+    // No count is exact, and each is within eight standard deviations of what it is.
+    let mut exact: BTreeMap<String, f64> = BTreeMap::new();
+    let data = letters.read("letters.csv");
+    for row in rows(&data).iter().skip(1) {
+        *exact.entry(row[1].to_owned()).or_default() += 1.0 / 3.0;
+    }
+    for class in statistics["classes"].as_array().unwrap() {
+        let (value, weight) = (class["values"][0].as_str().unwrap(), class["weight"].as_f64());
+        let error = (weight.unwrap() - exact[value]).abs();
+        assert!(error > 1e-6 && error < 8.0 * noise, "{class}");
+    }
+    let lengths = statistics["lengths"].as_array().unwrap();
+    assert!(lengths.iter().all(|count| count.as_f64().unwrap().abs() > 1e-9), "{lengths:?}");
+
+    // The rows and what belongs to them.
+    let synthetic = letters.read("out/synthetic/data.csv");
+    let written = rows(&synthetic);
+    assert_eq!(written[0], ["letter", "topic"]);
+    assert_eq!(written.len(), 61);
+    assert!(written.iter().skip(1).all(|row| CODES.contains(&row[row.len() - 1])), "{written:?}");
+    let of_bill = written.iter().filter(|row| row[row.len() - 1] == "bill").count() as u64;
+    assert_eq!(found["sampled"]["rows_by_class"][0], of_bill);
+    assert_eq!(letters.read("out/synthetic/ledger.jsonl"), ledger);
+    let card = letters.read("out/synthetic/README.md");
+    assert!(card.contains("ε, proved") && card.contains("Rows by topic"), "{card}");
+    assert_all_listed(&letters.path("out"));
+    run(&["budget", "ledger", letters.path("out").to_str().unwrap()]);
+
+    // Finished sampling is not repeated, and other settings are refused.
+    succeeds(&letters.again("out", &["--rows", "60"]));
+    refused(&letters.again("out", &["--rows", "61"]), "sampled with other settings");
+    // Without the training file, the same rows are sampled: nothing filters by private text.
+    fs::remove_file(letters.path("letters.csv")).unwrap();
+    fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
+    succeeds(&letters.again("out", &[]));
+    assert_eq!(letters.read("out/synthetic/data.csv"), synthetic);
+    // Any number of rows in any format cost nothing more.
+    fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
+    succeeds(&letters.again("out", &["--rows", "7", "--format", "jsonl"]));
+    let first = letters.read("out/synthetic/data.jsonl");
+    let first: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+    assert!(first["letter"].is_string() && first["topic"].is_string(), "{first}");
+    assert_eq!(letters.read("out/ledger.jsonl"), ledger);
+}
+
+/// Kills the process when `file` has this many lines; whether it was still at work.
+fn kill_at(mut command: Command, file: &Path, lines: usize) -> bool {
+    let mut child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while fs::read_to_string(file).map_or(0, |text| text.lines().count()) < lines
+        && child.try_wait().unwrap().is_none()
+        && start.elapsed() < Duration::from_secs(120)
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let was_alive = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    was_alive
+}
+
+/// A process that is killed while it trains or samples leaves what it takes to end with the same
+/// rows, and the same secret gives the same data.
+#[test]
+fn a_killed_process_resumes_with_the_same_rows() {
+    let letters = Letters::new();
+    let more = ["--seed", "3", "--rows", "300", "--set", "compute.checkpoint_every=1"];
+    succeeds(&letters.usual("whole", &more).output().unwrap());
+    let whole = letters.read("whole/synthetic/data.csv");
+    assert_eq!(rows(&whole).len(), 301);
+    let metrics = letters.path("broken/metrics.jsonl");
+    let in_training = kill_at(letters.usual("broken", &more), &metrics, 2);
+    let journal = letters.path("broken/synthetic/journal.jsonl");
+    let mut killed = 0;
+    for lines in [40, 120, 200] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command.args(["synthesize", "--device", "cpu", "--out"]).arg(letters.path("broken"));
+        killed += usize::from(kill_at(command, &journal, lines));
+    }
+    assert!(in_training && killed > 0, "{in_training}, {killed}");
+    succeeds(&letters.again("broken", &[]));
+    assert_eq!(letters.read("broken/synthetic/data.csv"), whole);
+    let journals =
+        ["whole", "broken"].map(|out| letters.read(&format!("{out}/synthetic/journal.jsonl")));
+    assert_eq!(journals[0], journals[1]);
+    let (one, other) =
+        (letters.json("whole/statistics.json"), letters.json("broken/statistics.json"));
+    assert_eq!(one, other, "the same noise");
+    let entries = |out: &str| letters.read(&format!("{out}/ledger.jsonl")).lines().count();
+    assert_eq!(entries("whole"), entries("broken"), "every release is recorded once");
+}
+
+/// Without a guarantee, counts are exact and the card says so.
+#[test]
+fn a_run_without_privacy_has_exact_counts() {
+    let letters = Letters::new();
+    let mut command = letters.command("letters.csv", "out", &["--text", "letter"]);
+    command.args(["--code", "topic=bill,visit,nurse", "--max-tokens", "48", "--epochs", "1"]);
+    command.args(["--batch", "25", "--rows", "40", "--format", "parquet"]);
+    command.args(["--set", "privacy.method=none"]);
+    succeeds(&command.output().unwrap());
+    let statistics = letters.json("out/statistics.json");
+    assert!(statistics.get("noise_std").is_none());
+    let weights: Vec<f64> = (statistics["classes"].as_array().unwrap().iter())
+        .map(|class| class["weight"].as_f64().unwrap())
+        .collect();
+    assert_eq!(weights, [150.0, 75.0, 75.0]);
+    assert_eq!(letters.json("out/synthetic/synthesis.json")["rows_by_class"][0], 20);
+    assert!(letters.read("out/synthetic/README.md").contains("No guarantee"));
+    assert!(!letters.path("out/synthetic/ledger.jsonl").exists());
+    assert!(fs::read(letters.path("out/synthetic/data.parquet")).unwrap().starts_with(b"PAR1"));
+}
+
+#[test]
+fn mistakes_are_one_sentence_each() {
+    let sentences = Sentences::start();
+    let letters = Letters::new();
+    letters.write("few.csv", 50);
+    let usual = ["--text", "letter", "--epsilon", "8", "--max-tokens", "48"];
+    let with = |data: &str, more: &[&str], about: &str| {
+        refused(&letters.command(data, "refused", more).output().unwrap(), about);
+        let _ = fs::remove_dir_all(letters.path("refused"));
+    };
+    for (code, about) in [
+        ("topic", "list them in synthesis.codes.topic"),
+        ("mood=a,b", "no column \"mood\""),
+        ("topic=bill,visit", "nurse"),
+        ("topic=bill", "at least two different values"),
+        ("letter=a,b", "used twice"),
+        ("topic=bill,visit,xyz,uvw,nurse", "have the same tokens"),
+    ] {
+        with("letters.csv", &[&usual[..], &["--code", code]].concat(), about);
+    }
+    let short = ["--text", "letter", "--code", "topic=bill,visit,nurse", "--epochs", "1"];
+    let short = [&short[..], &["--batch", "25", "--set", "privacy.delta=1e-3"]].concat();
+    let letter = |more: &[&str], about: &str| {
+        with("letters.csv", &[&short[..], more].concat(), about);
+    };
+    letter(&["--epsilon", "0.1", "--max-tokens", "48"], "noise of std");
+    letter(&["--epsilon", "8", "--max-tokens", "6"], "at most a quarter of data.max_tokens");
+    letter(&["--set", "privacy.noise_multiplier=1"], "share of privacy.epsilon");
+    letter(&["--epsilon", "8", "--rows", "0"], "synthesis.rows");
+    let few = [&short[..], &["--epsilon", "4", "--max-tokens", "48"]].concat();
+    with("few.csv", &few, "noise of std");
+    let out = letters.path("nothing");
+    let nothing = letters.again("nothing", &[]);
+    refused(&nothing, "contains no run to resume");
+    assert!(!out.exists());
+    let mut lacking = Command::new(env!("CARGO_BIN_EXE_undertone"));
+    lacking.arg("synthesize").arg(letters.path("letters.csv")).arg("--out").arg(&out);
+    refused(&lacking.output().unwrap(), "--model, --text, --epsilon");
+    // A model that cannot generate.
+    let bert = crate::bench::Bench::classifier();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+    command.arg("synthesize").arg(letters.path("letters.csv")).arg("--out").arg(&out);
+    command.arg("--model").arg(bert.path("model")).args(usual);
+    command.args(["--code", "topic=bill,visit,nurse"]);
+    refused(&command.output().unwrap(), "no task head CausalLanguageModel");
+    sentences.assert("synthesize");
+}
+
+/// Values of control codes that are found in the file are published by consent, as an assumption of
+/// the ledger.
+#[test]
+fn found_codes_are_an_assumption() {
+    let letters = Letters::new();
+    let mut command =
+        letters.command("letters.csv", "out", &["--text", "letter", "--epsilon", "8"]);
+    command.args(["--code", "topic", "--publish-codes", "--max-tokens", "48", "--epochs", "1"]);
+    command.args(["--batch", "50", "--rows", "10", "--set", "privacy.delta=1e-3"]);
+    succeeds(&command.output().unwrap());
+    let terms = letters.read("out/ledger.jsonl").lines().next().unwrap().to_owned();
+    let assumption = "the values of the control codes topic (bill, nurse, visit), which were found \
+                      in the training file, are public";
+    assert!(terms.contains(assumption), "{terms}");
+}
+
+/// The figures of a file, by name and data.
+fn figures(file: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let all = file["figures"].as_array().unwrap().iter();
+    all.map(|figure| (text(&figure["name"]), text(&figure["of"]))).collect()
+}
+
+/// Fails if a file outside of `private/` has these words.
+fn assert_only_private(folder: &Path, words: &str) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true if path.ends_with("private") => {}
+            true => assert_only_private(&path, words),
+            false => {
+                let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+                assert!(!text.contains(words), "{words} in {}", path.display());
+            }
+        }
+    }
+}
+
+/// Figures on training rows, and on test rows unless they are public, are private; a classifier
+/// learns from the synthetic rows, and from the private ones for the curator alone.
+#[test]
+fn figures_say_who_may_see_them() {
+    let letters = Letters::new();
+    letters.write("test.csv", 90);
+    let bert = crate::bench::Bench::classifier();
+    let encoder = bert.path("model").to_str().unwrap().to_owned();
+    let test = letters.path("test.csv").to_str().unwrap().to_owned();
+    let plain = letters.usual("out", &["--rows", "60", "--evaluate"]).output().unwrap();
+    succeeds(&plain);
+    let said = String::from_utf8_lossy(&plain.stdout).into_owned();
+    assert!(said.contains("private, do not publish") && said.contains("self-BLEU"), "{said}");
+    let shared = || letters.json("out/synthetic/evaluation.json");
+    let private = || letters.json("out/private/evaluation.json");
+    assert!(figures(&shared()).iter().all(|(_, of)| of == "synthetic rows"));
+    let copies = ("rows that are a training row, share".to_owned(), "training rows".to_owned());
+    assert!(figures(&private()).contains(&copies));
+    let base = ["--evaluate", "--test", &test, "--encoder", &encoder, "--classifier", &encoder];
+    let of = |name: &str, of: &str| (name.to_owned(), of.to_owned());
+    let mauve = of("MAUVE", "synthetic and test rows");
+    let accuracy = of("accuracy on test rows", "synthetic rows");
+    // A test file that is not public.
+    succeeds(&letters.again("out", &base));
+    assert!(!figures(&shared()).contains(&mauve) && !figures(&shared()).contains(&accuracy));
+    assert!(figures(&private()).contains(&mauve) && figures(&private()).contains(&accuracy));
+    // A public one.
+    let public = [&base[..], &["--test-is-public", "--baselines"]].concat();
+    succeeds(&letters.again("out", &public));
+    assert!(figures(&shared()).contains(&mauve) && figures(&shared()).contains(&accuracy));
+    let directly = of("accuracy on test rows", "training rows, with the ε of the run");
+    assert!(figures(&private()).contains(&directly), "{}", private());
+    assert_only_private(&letters.path("out"), "training rows");
+    assert!(!letters.path("out/private/classifier").exists(), "no model of private rows is left");
+    assert_all_listed(&letters.path("out"));
+    // The report for others has the public figures alone.
+    let report = |name: &str, more: &[&str]| {
+        let (out, file) = (letters.path("out"), letters.path(name));
+        let (out, file) = (out.to_str().unwrap(), file.to_str().unwrap());
+        run(&[&["report", out, "--out", file], more].concat());
+        letters.read(name)
+    };
+    let public = report("public.md", &["--public"]);
+    assert!(public.contains("MAUVE") && !public.contains("are a training row"), "{public}");
+    assert!(report("report.md", &[]).contains("are a training row"));
+    // The training file is not public.
+    let own = letters.path("letters.csv").to_str().unwrap().to_owned();
+    let wrong = ["--evaluate", "--test", &own, "--test-is-public"];
+    refused(&letters.again("out", &wrong), "is the private training file");
+    refused(&letters.again("out", &[&base[..], &["--target", "who"]].concat()), "control code");
+}

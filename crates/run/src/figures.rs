@@ -1,0 +1,82 @@
+//! Figures about synthetic rows, each with who may see it: `synthetic/evaluation.json` has the public
+//! ones, and `private/evaluation.json` the others.
+
+use crate::folder::RunPaths;
+use crate::{Error, Result, read_settings, write_json};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Who may see a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Audience {
+    /// Everybody: it was computed from synthetic and public data.
+    Public,
+    /// Those who may see the private data.
+    Private,
+}
+
+impl Audience {
+    /// The audience of a figure that was computed from both.
+    pub fn and(self, other: Self) -> Self {
+        self.max(other)
+    }
+}
+
+/// A figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// What was measured.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+    /// The data that it describes, in words.
+    pub of: String,
+    /// Who may see it.
+    pub seen_by: Audience,
+}
+
+impl Figure {
+    /// A figure for an audience.
+    pub fn new(name: &str, value: f64, of: &str, seen_by: Audience) -> Self {
+        Self { name: name.to_owned(), value, of: of.to_owned(), seen_by }
+    }
+}
+
+/// The figures of one audience, as in a file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Figures {
+    figures: Vec<Figure>,
+}
+
+/// Writes public figures beside the synthetic rows, and private ones under `private/`.
+pub fn write_figures(run: &RunPaths, figures: &[Figure]) -> Result<()> {
+    let of = |audience: Audience| Figures {
+        figures: figures.iter().filter(|figure| figure.seen_by == audience).cloned().collect(),
+    };
+    let private = run.private();
+    std::fs::create_dir_all(&private).map_err(Error::io(&private))?;
+    write_json(&run.private_evaluation(), &of(Audience::Private))?;
+    write_json(&run.synthetic().evaluation(), &of(Audience::Public))
+}
+
+/// Reads all figures of a run; none if its rows were not evaluated.
+pub fn read_figures(run: &RunPaths) -> Result<Vec<Figure>> {
+    let read = |path: &Path, audience: Audience| -> Result<Vec<Figure>> {
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let text = read_settings(path).map_err(Error::io(path))?;
+        let damaged = |e| Error::folder(path, format!("is not a list of figures: {e}"));
+        let found: Figures = serde_json::from_str(&text).map_err(damaged)?;
+        match found.figures.iter().all(|figure| figure.seen_by == audience) {
+            true => Ok(found.figures),
+            false => Err(Error::folder(path, "has figures of another audience; evaluate again")),
+        }
+    };
+    let mut figures = read(&run.synthetic().evaluation(), Audience::Public)?;
+    figures.extend(read(&run.private_evaluation(), Audience::Private)?);
+    Ok(figures)
+}

@@ -1,0 +1,84 @@
+//! The data card: README.md beside the synthetic rows. It is published with them, so it holds what
+//! the guarantee covers, and figures of the synthetic rows alone.
+
+use crate::train::card::{base, guaranteed, table};
+use undertone_run::{SampledFacts, Statistics, Summary};
+
+/// The card, as Markdown.
+pub fn card(summary: &Summary, statistics: &Statistics, facts: &SampledFacts) -> String {
+    let parts = [
+        metadata(summary),
+        format!("# {}\n", title(summary)),
+        guaranteed(summary),
+        made(summary, statistics, facts),
+        not_promised(summary),
+    ];
+    parts.join("\n")
+}
+
+fn metadata(summary: &Summary) -> String {
+    let private = if summary.private { "- differential-privacy\n" } else { "" };
+    format!("---\ntags:\n- undertone\n- synthetic\n{private}---\n")
+}
+
+fn title(summary: &Summary) -> &'static str {
+    match summary.private {
+        true => "Synthetic rows, with differential privacy",
+        false => "Synthetic rows, without a privacy guarantee",
+    }
+}
+
+fn made(summary: &Summary, statistics: &Statistics, facts: &SampledFacts) -> String {
+    let rejected: u64 = facts.rejected.values().sum();
+    let mut rows = vec![
+        ("base model", base(summary)),
+        ("rows", facts.rows.to_string()),
+        ("columns", facts.columns.join(", ")),
+        ("sampled texts", format!("{}, of which {rejected} were not rows", facts.attempts)),
+        ("temperature", facts.temperature.to_string()),
+        ("top-p", facts.top_p.to_string()),
+        ("tokens per text, at most", facts.most_tokens.to_string()),
+    ];
+    if let Some(section) = summary.plan.synthesis.as_ref().filter(|_| summary.private) {
+        rows.push(("share of ε for histograms", section.statistics_share.to_string()));
+    }
+    if let Some(std) = statistics.noise_std {
+        rows.push(("noise on each count, std", format!("{std:.2}")));
+    }
+    let mut text = format!(
+        "## How the rows were made\n\nA language model was fine-tuned on the private rows and then \
+         sampled. How many rows each class has, and the maximum length, follow from histograms{}. \
+         Texts were rejected only for their form.\n\n{}",
+        if summary.private { " that were released with noise" } else { "" },
+        table(&rows)
+    );
+    if !statistics.codes.is_empty() {
+        let classes = statistics.classes.iter().zip(&facts.rows_by_class);
+        let rows: Vec<(String, String)> =
+            classes.map(|(class, rows)| (class.values.join(", "), rows.to_string())).collect();
+        let rows: Vec<(&str, String)> =
+            rows.iter().map(|(class, rows)| (class.as_str(), rows.clone())).collect();
+        text += &format!("\n## Rows by {}\n\n{}", statistics.codes.join(", "), table(&rows));
+    }
+    text
+}
+
+fn not_promised(summary: &Summary) -> String {
+    let heading = "## What is not guaranteed\n\n";
+    if !summary.private {
+        return format!(
+            "{heading}Anything. The rows may repeat private rows word for word. Do not publish them \
+             if the data are private.\n"
+        );
+    }
+    let items = [
+        "That a row is true: rows are invented, and names or numbers in them may belong to somebody \
+         by chance.",
+        "That the rows reveal nothing about the data as a whole: they show what many rows have in \
+         common.",
+        "The same ε for a group: k units together are protected with k times ε, and a larger δ.",
+        "Anything about other releases from the same data: their budgets add up.",
+        "That what is learned from the rows holds for the data.",
+    ];
+    format!("{heading}{}", items.map(|item| format!("- {item}\n")).concat())
+}

@@ -1,0 +1,210 @@
+//! Classes: the combinations of control codes, each with its prompt.
+
+use super::plan::codes;
+use crate::data::{Error as DataError, Example, Target};
+use crate::data::{Labels, Template, Tokenizer, format_of, read};
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use std::collections::{BTreeMap, HashMap};
+use undertone_run::{DataSection, SynthesisSection};
+
+/// Maximum number of classes.
+const MOST_CLASSES: usize = 1000;
+
+/// A combination of control codes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The value of each control code.
+    pub values: Vec<String>,
+    /// The tokens with which its examples begin.
+    pub tokens: Vec<u32>,
+}
+
+/// The classes of a run, in the order of their declared values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// The columns of the control codes; without columns, there is one class.
+    pub columns: Vec<String>,
+    pub classes: Vec<Class>,
+    /// The columns whose values were read from the private training file.
+    pub found: Vec<String>,
+    /// Maximum number of tokens of an example.
+    pub max_tokens: usize,
+}
+
+impl Classes {
+    /// The classes of a plan; checks that the training file has no others.
+    pub fn load(plan: &Plan, section: &SynthesisSection, tokenizer: &Tokenizer) -> Result<Self> {
+        let data = &plan.data;
+        let (columns, mut values, mut found) = (codes(data)?, Vec::new(), Vec::new());
+        for column in &columns {
+            values.push(match section.codes.get(column) {
+                Some(declared) => declared.clone(),
+                None => {
+                    found.push(column.clone());
+                    values_in_file(data, column)?
+                }
+            });
+        }
+        check_values(data, &columns, &values)?;
+        Self::new(&data.prompt, columns, &values, tokenizer, found)
+    }
+
+    /// All combinations of the values, one list for each column.
+    pub fn new(
+        prompt: &str,
+        columns: Vec<String>,
+        values: &[Vec<String>],
+        tokenizer: &Tokenizer,
+        found: Vec<String>,
+    ) -> Result<Self> {
+        let count = values.iter().try_fold(1_usize, |all, of| all.checked_mul(of.len()));
+        if count.is_none_or(|count| count > MOST_CLASSES) {
+            return Err(Error::plan(format!(
+                "the control codes of data.prompt have more than {MOST_CLASSES} combinations; \
+                 declare fewer values, or use fewer columns"
+            )));
+        }
+        let mut combinations = vec![Vec::new()];
+        for of_column in values {
+            let with = |values: &Vec<String>| {
+                let longer = |value: &String| [values.clone(), vec![value.clone()]].concat();
+                of_column.iter().map(longer).collect::<Vec<_>>()
+            };
+            combinations = combinations.iter().flat_map(with).collect();
+        }
+        let max_tokens = tokenizer.max_tokens();
+        let mut classes = Vec::new();
+        for values in combinations {
+            let tokens = tokenizer.prompt(&prompt_of(prompt, &columns, &values)?, 0)?;
+            classes.push(Class { values, tokens });
+        }
+        let classes = Self { columns, classes, found, max_tokens };
+        classes.check_prompts()?;
+        Ok(classes)
+    }
+
+    /// A prompt is never cut if it fills at most a quarter of an example, and a row's class can be
+    /// told from its prompt if no two prompts are the same.
+    fn check_prompts(&self) -> Result<()> {
+        let mut seen = HashMap::new();
+        for class in &self.classes {
+            if 4 * class.tokens.len() > self.max_tokens {
+                return Err(Error::plan(format!(
+                    "the prompt of {} has {} tokens, but may fill at most a quarter of \
+                     data.max_tokens ({}): shorten data.prompt, or raise data.max_tokens",
+                    class.name(),
+                    class.tokens.len(),
+                    self.max_tokens
+                )));
+            }
+            if let Some(other) = seen.insert(&class.tokens, class) {
+                return Err(Error::plan(format!(
+                    "the prompts of {} and {} have the same tokens, so the model cannot tell them \
+                     apart",
+                    other.name(),
+                    class.name()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The class of an example, by its prompt; `None` for an example from elsewhere, such as an
+    /// audit's canary.
+    pub fn of(&self, example: &Example) -> Option<usize> {
+        let Target::Next { from } = example.target else { return None };
+        self.classes.iter().position(|class| class.tokens == example.tokens[..from])
+    }
+
+    /// Number of classes.
+    pub fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Whether there are no classes, which does not happen.
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// The assumption about values that were read from the training file.
+    pub fn assumption(&self) -> Option<String> {
+        if self.found.is_empty() {
+            return None;
+        }
+        let mut values: Vec<&str> = Vec::new();
+        for (at, _) in self.columns.iter().enumerate().filter(|(_, c)| self.found.contains(c)) {
+            for class in &self.classes {
+                if !values.contains(&class.values[at].as_str()) {
+                    values.push(&class.values[at]);
+                }
+            }
+        }
+        Some(format!(
+            "the values of the control codes {} ({}), which were found in the training file, are \
+             public",
+            self.found.join(", "),
+            values.join(", ")
+        ))
+    }
+}
+
+impl Class {
+    /// Its values, for messages.
+    pub fn name(&self) -> String {
+        match self.values.is_empty() {
+            true => "every row".to_owned(),
+            false => format!("{:?}", self.values.join(", ")),
+        }
+    }
+}
+
+/// The prompt of a class; a column may stand in it twice.
+pub(super) fn prompt_of(prompt: &str, columns: &[String], values: &[String]) -> Result<String> {
+    let template = Template::parse_prompt(prompt)?;
+    let by_name: BTreeMap<&str, &String> = columns.iter().map(String::as_str).zip(values).collect();
+    let filled: Vec<String> = (template.clone().columns().iter())
+        .map(|column| by_name.get(column).map_or(String::new(), |value| (*value).clone()))
+        .collect();
+    Ok(template.fill(&filled))
+}
+
+/// The values of a column of the training file, as for class names: at most 50, each in 20 rows on
+/// average.
+fn values_in_file(data: &DataSection, column: &str) -> Result<Vec<String>> {
+    let format = format_of(&data.train, data.format)?;
+    let renamed = BTreeMap::new();
+    let found = Labels::from_file(&data.train, format, column, data.on_bad_row, &renamed)?;
+    match found.names() {
+        [_, _, ..] => Ok(found.names().to_vec()),
+        _ => Err(Error::plan(format!(
+            "column {column:?} has one value only, so it needs no control code; leave it out of \
+             data.prompt"
+        ))),
+    }
+}
+
+/// Refuses a row with a value that was not declared: the model would learn a class that is never
+/// sampled.
+fn check_values(data: &DataSection, columns: &[String], values: &[Vec<String>]) -> Result<()> {
+    if columns.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let format = format_of(&data.train, data.format)?;
+    for row in read::rows_or_skip(&data.train, format, &names, data.on_bad_row)? {
+        let row = row?;
+        let mut wrong =
+            row.values.iter().zip(values).filter(|(value, known)| !known.contains(value));
+        if let Some((value, known)) = wrong.next() {
+            let error = DataError::UnknownLabel {
+                file: data.train.clone(),
+                line: row.line,
+                label: value.chars().take(40).collect(),
+                known: known.join(", "),
+            };
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Samples rows from the trained model: post-processing, whatever is sampled and rejected.
+//!
+//! A round is a batch of texts, one class each. The classes of a round are a function of the rounds
+//! before it, and text number i of the run's sampling seed, i and its class alone. So sampling that
+//! was interrupted gives the same rows as sampling that was not, and the same secret gives the same
+//! data.
+
+use super::journal::{Entry, Journal, Settings};
+use super::quotas::{most_tokens, quotas};
+use super::row::row_of;
+use crate::data::Template;
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+use undertone_run::{DataSection, Statistics, Summary, SynthesisSection};
+
+/// Texts per row after which sampling gives up.
+const ATTEMPTS_PER_ROW: u64 = 10;
+
+/// Arguments of [`sample`].
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling<'a> {
+    pub statistics: &'a Statistics,
+    pub section: &'a SynthesisSection,
+    /// The run file's templates.
+    pub data: &'a DataSection,
+    /// Number of texts per round.
+    pub batch: usize,
+    /// The journal's path.
+    pub journal: &'a Path,
+}
+
+/// The sampled rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampled {
+    /// Each with the values of its text columns and of its control codes.
+    pub rows: Vec<Vec<String>>,
+    /// Rows of each class.
+    pub rows_by_class: Vec<u64>,
+    /// Number of sampled texts.
+    pub attempts: u64,
+    /// Rejected texts by reason.
+    pub rejected: BTreeMap<String, u64>,
+}
+
+/// Samples rows until every class has its quota, or continues to. `write` returns texts by the number
+/// of the first and the class of each; `progress` is called with the number of rows so far.
+pub fn sample(
+    sampling: &Sampling,
+    write: &mut dyn FnMut(u64, &[usize]) -> Result<Vec<String>>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Sampled> {
+    let Sampling { statistics, section, data, batch, journal: path } = *sampling;
+    let mut journal = Journal::open(
+        path,
+        &Settings {
+            format: Summary::FORMAT,
+            rows: section.rows,
+            temperature: section.temperature,
+            top_p: section.top_p,
+            batch,
+            completion: data.completion.clone(),
+            most_tokens: most_tokens(statistics),
+            sampling_seed: statistics.sampling_seed,
+        },
+    )?;
+    let template = Template::parse(&data.completion)?;
+    let quotas = quotas(statistics, section.rows);
+    let most = ATTEMPTS_PER_ROW * (section.rows + 2 * batch as u64);
+    let mut sampled = Sampled { rows_by_class: vec![0; quotas.len()], ..Sampled::default() };
+    loop {
+        let classes = next_round(&quotas, &sampled.rows_by_class, batch);
+        if classes.is_empty() {
+            return Ok(sampled);
+        }
+        if sampled.attempts >= most {
+            return Err(too_few(path, &sampled, section.rows));
+        }
+        let first = sampled.attempts;
+        let round = match journal.recorded(first, &classes) {
+            Some(round) => round,
+            None => {
+                let texts = write(first, &classes)?;
+                let round: Vec<Entry> = (first..)
+                    .zip(classes.iter().zip(&texts))
+                    .map(|(attempt, (&class, text))| entry(attempt, class, &template, text))
+                    .collect();
+                journal.append(&round)?;
+                round
+            }
+        };
+        for entry in round {
+            sampled.add(entry, statistics);
+        }
+        progress(sampled.rows.len() as u64);
+    }
+}
+
+fn entry(attempt: u64, class: usize, template: &Template, text: &str) -> Entry {
+    match row_of(template, text) {
+        Ok(row) => Entry { attempt, class, row: Some(row), rejected: None },
+        Err(why) => Entry { attempt, class, row: None, rejected: Some(why.name().to_owned()) },
+    }
+}
+
+impl Sampled {
+    fn add(&mut self, entry: Entry, statistics: &Statistics) {
+        self.attempts += 1;
+        match (entry.row, entry.rejected) {
+            (Some(row), _) => {
+                let codes = &statistics.classes[entry.class].values;
+                self.rows.push([row, codes.clone()].concat());
+                self.rows_by_class[entry.class] += 1;
+            }
+            (None, why) => {
+                *self.rejected.entry(why.unwrap_or_default()).or_default() += 1;
+            }
+        }
+    }
+}
+
+/// The classes of the next texts: those that lack most rows, in turn.
+fn next_round(quotas: &[u64], done: &[u64], batch: usize) -> Vec<usize> {
+    let mut missing: Vec<u64> =
+        quotas.iter().zip(done).map(|(quota, done)| quota.saturating_sub(*done)).collect();
+    let mut classes = Vec::new();
+    while classes.len() < batch {
+        let most = missing.iter().copied().max().unwrap_or(0);
+        let Some(class) = missing.iter().position(|&n| n == most).filter(|_| most > 0) else {
+            break;
+        };
+        missing[class] -= 1;
+        classes.push(class);
+    }
+    classes
+}
+
+fn too_few(path: &Path, sampled: &Sampled, rows: u64) -> Error {
+    let reasons: Vec<String> =
+        sampled.rejected.iter().map(|(why, count)| format!("{count} {why}")).collect();
+    Error::folder(
+        path,
+        format!(
+            "only {} of {} sampled texts are rows ({}), and {rows} rows were asked for: train \
+             longer or with a larger epsilon, or lower synthesis.temperature or synthesis.top_p",
+            sampled.rows.len(),
+            sampled.attempts,
+            reasons.join(", ")
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests;
