@@ -3,7 +3,7 @@
 use crate::event::{Adjacency, Event, limits};
 use crate::pld::{self, Precision};
 use crate::sum::Sum;
-use crate::{Bounds, Composition, Error, Result, gaussian, gdp, rdp};
+use crate::{Bounds, Composition, Error, Result, gaussian, gdp, rdp, threshold};
 use serde::{Deserialize, Serialize};
 
 /// Accountant to use.
@@ -67,6 +67,11 @@ pub fn epsilon_to(
 ) -> Result<Answer> {
     composition.validate()?;
     check_delta(delta)?;
+    if let Some(split) = threshold::split(composition) {
+        let of_others =
+            |others: &Composition, delta| epsilon_to(others, delta, accountant, precision);
+        return split.epsilon(delta, of_others);
+    }
     let accountant = resolve(composition, accountant)?;
     let epsilon = match accountant {
         Accountant::Gaussian => gaussian::epsilon(unsampled_mu(composition), delta),
@@ -87,6 +92,14 @@ pub fn epsilon_to(
 pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) -> Result<Answer> {
     composition.validate()?;
     check_epsilon(epsilon)?;
+    if let Some(split) = threshold::split(composition) {
+        let whole = delta(&split.others, epsilon, accountant)?;
+        let at = |others: &Composition, at: f64| match at > 0.0 {
+            true => Ok(delta(others, at, accountant)?.delta),
+            false => Ok(crate::curve(others, &[0.0], accountant)?[0].delta),
+        };
+        return Ok(Answer { delta: split.delta(epsilon, at)?, ..whole });
+    }
     let accountant = resolve(composition, accountant)?;
     let delta = match accountant {
         Accountant::Gaussian => gaussian::delta(unsampled_mu(composition), epsilon),
@@ -118,7 +131,9 @@ pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
                     Adjacency::AddRemove => 1.0 / noise_multiplier,
                     Adjacency::ReplaceOne => 2.0 / noise_multiplier,
                 },
-                Event::RandomizedResponse { .. } | Event::Selection { .. } => 0.0,
+                Event::RandomizedResponse { .. }
+                | Event::Selection { .. }
+                | Event::Threshold { .. } => 0.0,
             };
             part.count as f64 * shift * shift
         })
@@ -130,7 +145,9 @@ pub(crate) fn is_unsampled(composition: &Composition) -> bool {
     composition.parts().iter().all(|part| match part.event {
         Event::Gaussian { .. } => true,
         Event::PoissonGaussian { sampling_rate, .. } => sampling_rate == 1.0,
-        Event::RandomizedResponse { .. } | Event::Selection { .. } => false,
+        Event::RandomizedResponse { .. } | Event::Selection { .. } | Event::Threshold { .. } => {
+            false
+        }
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::accountant::{has_selection, is_unsampled, unsampled_mu};
 use crate::normal::UNIT;
 use crate::pld::{self, Directions, Precision};
-use crate::{Accountant, Bounds, Composition, Result, delta, gaussian};
+use crate::{Accountant, Bounds, Composition, Result, delta, gaussian, threshold};
 use serde::Serialize;
 
 /// A point of the privacy curve δ(ε).
@@ -25,7 +25,12 @@ pub fn curve(
         return epsilons
             .iter()
             .map(|&epsilon| {
-                let found = if epsilon == 0.0 && is_unsampled(composition) {
+                let found = if let Some(split) = threshold::split(composition) {
+                    let at = |others: &Composition, at: f64| {
+                        Ok(curve(others, &[at], accountant)?[0].delta)
+                    };
+                    split.delta(epsilon, at)?
+                } else if epsilon == 0.0 && is_unsampled(composition) {
                     gaussian::delta(unsampled_mu(composition), 0.0)
                 } else {
                     delta(composition, epsilon, accountant)?.delta
@@ -44,6 +49,7 @@ fn is_numerical(composition: &Composition, accountant: Accountant) -> bool {
     matches!(accountant, Accountant::Auto | Accountant::Prv)
         && !is_unsampled(composition)
         && !has_selection(composition)
+        && threshold::split(composition).is_none()
 }
 
 /// A point of the trade-off curve of membership inference: whether one privacy unit is in the data.

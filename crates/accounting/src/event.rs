@@ -74,6 +74,12 @@ pub enum Event {
         /// Number of steps of a run.
         steps: u64,
     },
+    /// A [threshold](crate::threshold): entries that only one unit has are released with at most
+    /// this probability, as in DP set union. The noise of the entries is an event of its own.
+    Threshold {
+        /// The probability, which adds to δ.
+        delta: f64,
+    },
 }
 
 /// The ranges in which the accountants are certified and tested.
@@ -162,6 +168,12 @@ impl Event {
                 }
                 Event::PoissonGaussian { noise_multiplier, sampling_rate }.validate()
             }
+            Event::Threshold { delta } => {
+                if limits::DELTA.contains(&delta) {
+                    return Ok(());
+                }
+                Err(Error::invalid("δ of a threshold", delta, "between 1e-18 and 0.5"))
+            }
         }
     }
 
@@ -186,6 +198,7 @@ impl Event {
                 Selection { runs: r, noise_multiplier: a, sampling_rate: p, steps: m },
                 Selection { runs: s, noise_multiplier: b, sampling_rate: q, steps: n },
             ) => r == s && a >= b && p <= q && m <= n,
+            (Threshold { delta: a }, Threshold { delta: b }) => a <= b,
             _ => false,
         }
     }

@@ -32,6 +32,9 @@ pub fn mu(composition: &Composition) -> Result<f64> {
                         what: "randomized response",
                     });
                 }
+                Event::Threshold { .. } => {
+                    return Err(Error::Unsupported { accountant: "gdp", what: "thresholds" });
+                }
                 Event::Selection { .. } => {
                     return Err(Error::OnlyRdp { accountant: "gdp" });
                 }

@@ -36,6 +36,7 @@ pub mod rdp;
 pub mod schedule;
 pub mod selection;
 mod sum;
+pub mod threshold;
 
 pub use accountant::{Accountant, Answer, delta, epsilon, epsilon_to};
 pub use bounds::Bounds;

@@ -129,6 +129,8 @@ fn within(event: &Event, adjacency: Adjacency, alpha: f64, most: f64) -> f64 {
         Event::Gaussian { noise_multiplier, sensitivity } => {
             return 0.5 * alpha * (sensitivity / noise_multiplier).powi(2);
         }
+        // Its loss may be infinite: the accountants count it apart.
+        Event::Threshold { .. } => return f64::INFINITY,
         Event::RandomizedResponse { epsilon, categories } => {
             let pair = Pair::Response { epsilon, categories: categories as f64 };
             log_sum(pair.atoms().into_iter().map(|(l, m)| (alpha - 1.0) * l + m.ln()))

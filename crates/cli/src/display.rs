@@ -191,7 +191,10 @@ impl Display {
         self.said_left |= left.is_some();
         let left = left.map_or(String::new(), |left| format!(", {} left", in_words(left)));
         let text = format!("loss {loss}{spent}, {speed:.1} examples/s{left}");
-        let validation = record.validation.as_ref().map(|metrics| format!(", {}", short(metrics)));
+        let released = record.released.map(|metric| format!(", released: {metric}"));
+        let released = released.unwrap_or_default();
+        let of_epoch = |metrics: &Metrics| format!(", {}{released}", short(metrics));
+        let validation = record.validation.as_ref().map(of_epoch);
         if let Some(bar) = &self.bar {
             bar.set_message(text);
             bar.set_position(record.step);

@@ -18,7 +18,9 @@ mod live;
 mod model;
 mod ranks;
 pub mod report;
+mod scan;
 pub mod source;
+mod stats;
 mod sweep;
 mod synthesize;
 mod train;
@@ -61,6 +63,9 @@ enum Verb {
     Demo(demo::Demo),
     #[command(allow_negative_numbers = true)]
     Init(init::Init),
+    Scan(scan::Scan),
+    #[command(allow_negative_numbers = true)]
+    Stats(stats::Stats),
     /// Calculate ε, δ and noise multipliers with the privacy accountant
     #[command(subcommand, allow_negative_numbers = true)]
     Budget(budget::Budget),
@@ -114,6 +119,8 @@ pub fn run() -> ExitCode {
     let done = match command.verb {
         Verb::Demo(demo) => demo.run(output),
         Verb::Init(init) => init.run(output),
+        Verb::Scan(scan) => scan.run(output),
+        Verb::Stats(stats) => stats.run(output),
         Verb::Budget(budget) => budget.run(output),
         Verb::Train(train) => train.run(output),
         Verb::Watch(watch) => watch.run(output),

@@ -328,6 +328,10 @@ fn tell(summary: &Summary, out: &Path) {
     if let Some(metrics) = &summary.metrics.validation {
         rows.push(("validation", short(metrics)));
     }
+    if let Some(metric) = summary.released_metrics.last() {
+        let from = format!("{metric} after epoch {}, with noise that ε covers", metric.epoch);
+        rows.push(("released", from));
+    }
     if let Some(metrics) = &summary.metrics.validation_with_noise {
         rows.push((
             "with noise",

@@ -114,6 +114,11 @@ impl RunPaths {
         self.private().join(LABELS)
     }
 
+    /// How many personal data of the training texts the model repeats.
+    pub fn replay(&self) -> PathBuf {
+        self.private().join("replay.json")
+    }
+
     /// Training rows of a run on data in memory.
     pub fn training_rows(&self) -> PathBuf {
         self.private().join("train.jsonl")

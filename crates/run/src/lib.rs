@@ -25,6 +25,7 @@ mod metrics;
 mod numbers;
 mod output;
 mod printable;
+mod statistics;
 mod summary;
 mod synthesis;
 mod tensorboard;
@@ -38,10 +39,12 @@ pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked, private_labels, run_of};
 pub use identity::Identity;
 pub use metrics::{
-    ClassificationMetrics, LanguageMetrics, Metrics, MetricsWriter, Record, read_metrics,
+    ClassificationMetrics, LanguageMetrics, Metrics, MetricsWriter, Record, ReleasedMetric,
+    read_metrics,
 };
 pub use output::{check_new_folder, check_output};
 pub use printable::{escape_markdown, printable, printable_json, printable_line};
+pub use statistics::StatisticsPaths;
 pub use summary::{
     Claim, EpochsTaken, ParameterCounts, PerturbationFacts, RelevanceCost, Stopped, Summary,
     Throughput, ValidationMetrics, stopping_caveat,

@@ -86,6 +86,41 @@ impl Metrics {
     }
 }
 
+/// A metric on private validation data, with noise that the ledger has.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReleasedMetric {
+    /// The epoch after which it was released, starting at 1.
+    pub epoch: u64,
+    /// Accuracy of a classifier, in [0, 1]; each unit counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
+    /// Mean loss of a language model, in nats, where larger losses than 10 of an example count as
+    /// 10; each unit counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Standard deviation of the noise on the metric, estimated from it.
+    pub std: f64,
+}
+
+impl ReleasedMetric {
+    /// A score that is larger for better models.
+    pub fn score(&self) -> f64 {
+        self.accuracy.or(self.loss.map(|loss| -loss)).unwrap_or(f64::NEG_INFINITY)
+    }
+}
+
+impl std::fmt::Display for ReleasedMetric {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match (self.accuracy, self.loss) {
+            (Some(accuracy), _) => {
+                write!(f, "accuracy {:.1} % ± {:.1}", 100.0 * accuracy, 196.0 * self.std)
+            }
+            (_, Some(loss)) => write!(f, "loss {loss:.3} ± {:.3}", 1.96 * self.std),
+            _ => write!(f, "no metric"),
+        }
+    }
+}
+
 /// One line of `metrics.jsonl`. It is computed from private data without noise, so it is private.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -112,6 +147,9 @@ pub struct Record {
     /// Metrics on the validation file, at the end of an epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
+    /// The metric on private validation data that was released at the end of the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<ReleasedMetric>,
     /// Noise std of each trainable parameter relative to the mean over all coordinates, at the end
     /// of an epoch; empty if all are equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -3,7 +3,7 @@
 
 use crate::Resolved;
 use crate::RunFile;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, ReleasedMetric};
 use crate::{Error, Result};
 use crate::{FORMAT_VERSION, check_format};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,9 @@ pub struct Summary {
     /// Metrics of the trained model; private unless the validation file is public.
     #[serde(default, skip_serializing_if = "ValidationMetrics::is_empty")]
     pub metrics: ValidationMetrics,
+    /// Metrics on private validation data that were released with noise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub released_metrics: Vec<ReleasedMetric>,
     /// What the validation file was used for.
     pub selection: String,
     /// Properties of the perturbed embeddings, in local DP.

@@ -191,6 +191,7 @@ mod tests {
             clipped: Some(0.25),
             epsilon: Some(2.0),
             validation: None,
+            released: None,
             clip: None,
             noise_by_parameter: Vec::new(),
         }

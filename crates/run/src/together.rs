@@ -17,11 +17,22 @@ pub struct Cost<'a> {
     pub plan: Option<&'a RunFile>,
 }
 
+impl Cost<'_> {
+    /// The column by which users are known; `Some(None)` if each row is a unit, `None` if nothing
+    /// says so.
+    fn author(&self) -> Option<Option<&str>> {
+        match self.plan {
+            Some(plan) => Some(plan.data.author.as_deref()),
+            None => self.ledger.terms().author().map(Some),
+        }
+    }
+}
+
 /// The combined guarantee of all runs at this δ. Runs with a different privacy unit, adjacency,
 /// threat model or author column are rejected, because their ε values refer to different changes of
 /// the data.
 pub fn cost_together(costs: &[Cost], delta: f64) -> Result<Guarantee> {
-    let mut authors = costs.iter().filter_map(|cost| Some((cost.path, &cost.plan?.data.author)));
+    let mut authors = costs.iter().filter_map(|cost| Some((cost.path, cost.author()?)));
     if let Some((first, author)) = authors.next()
         && let Some((other, _)) = authors.find(|(_, theirs)| *theirs != author)
     {
@@ -34,7 +45,7 @@ pub fn cost_together(costs: &[Cost], delta: f64) -> Result<Guarantee> {
             ),
         ));
     }
-    let of_users = |cost: &&Cost| cost.ledger.terms().unit == Unit::User && cost.plan.is_none();
+    let of_users = |cost: &&Cost| cost.ledger.terms().unit == Unit::User && cost.author().is_none();
     if costs.len() > 1
         && let Some(unknown) = costs.iter().find(of_users)
     {

@@ -45,14 +45,15 @@ pub use error::{Error, Result};
 pub use file::{
     AccountedBatch, ActivationRule, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip,
     AnadpSection, AttentionHeads, AttentionSource, AutoKey, Bounding, Choices, Clip,
-    ComputeSection, DataSection, EncoderActivation, EncoderKind, Format, Ia3Settings,
-    ImportanceForm, ImportanceSource, InitialBiases, InitialRelevance, KeptEpoch, LearnerKind,
-    LearningRateSchedule, Lengths, LocalSection, LogFormat, LongTexts, LoraSettings, MAX_TOKENS,
-    MaskRanking, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection, NcclUse,
-    NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimizerKind, PrecisionName,
-    PrivacySection, PromptSettings, PublicFile, Quantize, RapFtSection, ReleaseKind, ReleasedRows,
-    RelevanceRule, RelevanceSource, RunFile, StopEarly, SynthesisSection, SyntheticFormat,
-    TaskName, TrainingSection, Tuning, WeightAverage, WrittenRun, edit_distance, key_named,
+    ComputeSection, DataSection, EncoderActivation, EncoderKind, EvaluationSection, Format,
+    Ia3Settings, ImportanceForm, ImportanceSource, InitialBiases, InitialRelevance, KeptEpoch,
+    LearnerKind, LearningRateSchedule, Lengths, LocalSection, LogFormat, LongTexts, LoraSettings,
+    MAX_TOKENS, MaskRanking, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
+    NcclUse, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimizerKind,
+    PrecisionName, PrivacySection, PromptSettings, PublicFile, Quantize, RapFtSection, ReleaseKind,
+    ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly, SynthesisSection,
+    SyntheticFormat, TaskName, TrainingSection, Tuning, WeightAverage, WrittenRun, edit_distance,
+    key_named,
 };
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Releases, Resolved};

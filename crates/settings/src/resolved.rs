@@ -24,6 +24,9 @@ pub struct Resolved {
     /// The release that precedes the first step: a noisy relevance or attention map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Event>,
+    /// The release of all metrics on private validation data together (`evaluation.epsilon`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<Event>,
     /// In local DP, the releases of each example's perturbed embedding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releases: Option<Releases>,

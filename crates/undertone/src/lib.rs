@@ -77,6 +77,8 @@ pub mod method;
 pub mod noise;
 mod plan;
 pub mod replay;
+pub mod scan;
+pub mod statistics;
 pub mod step;
 pub mod synthesize;
 pub mod train;

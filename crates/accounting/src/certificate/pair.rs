@@ -103,6 +103,12 @@ pub fn pairs_of(composition: &Composition) -> Result<Vec<(Pair, u64)>> {
             Event::RandomizedResponse { epsilon, categories } => {
                 pairs.push((Pair::Response { epsilon, categories }, count));
             }
+            Event::Threshold { .. } => {
+                return Err(Error::NotCertifiable {
+                    why: "a threshold, as of a private vocabulary, has a δ of its own that the \
+                          checker does not know",
+                });
+            }
             Event::Selection { .. } => {
                 return Err(Error::NotCertifiable {
                     why: "private selection is accounted for by Rényi DP, without a dominating pair",

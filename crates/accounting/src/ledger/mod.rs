@@ -23,7 +23,7 @@ mod planned;
 mod terms;
 mod total;
 
-pub use terms::{RunBinding, Terms};
+pub use terms::{RunBinding, Terms, USERS_BY_COLUMN};
 
 use crate::{Accountant, Composition, Error, Event, Guarantee, Part, Result, SystemError, epsilon};
 use line::{Entry, Line};

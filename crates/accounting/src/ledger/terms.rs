@@ -52,7 +52,15 @@ pub struct RunBinding {
     pub device: String,
 }
 
+/// Begins the assumption of a ledger without a run that names the column of its users.
+pub const USERS_BY_COLUMN: &str = "a user is all rows with the same value in column ";
+
 impl Terms {
+    /// The column by which users are known, if an assumption names it.
+    pub fn author(&self) -> Option<&str> {
+        self.assumptions.iter().find_map(|assumption| assumption.strip_prefix(USERS_BY_COLUMN))
+    }
+
     pub(super) fn validate(&self) -> Result<()> {
         for part in &self.announced {
             part.event.validate()?;

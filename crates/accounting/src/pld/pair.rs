@@ -91,8 +91,8 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
                     count,
                 });
             }
-            Event::Selection { .. } => {
-                unreachable!("no dominating pair is known: accountants refuse it before")
+            Event::Selection { .. } | Event::Threshold { .. } => {
+                unreachable!("accountants refuse selections and count thresholds apart before")
             }
         }
     }

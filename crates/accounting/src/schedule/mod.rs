@@ -25,6 +25,9 @@ pub struct Passes {
     /// A release before the first step, such as the statistics that guide noise allocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<crate::Event>,
+    /// Another release beside the steps, such as metrics with noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<crate::Event>,
 }
 
 impl Passes {
@@ -46,6 +49,7 @@ impl Passes {
             steps_per_epoch: examples / batch,
             epochs,
             before: None,
+            beside: None,
         })
     }
 
@@ -57,7 +61,7 @@ impl Passes {
     /// The composition with one noise multiplier for each epoch.
     pub fn compose(&self, noise_multipliers: &[f64]) -> Composition {
         let mut composition = Composition::new(Default::default());
-        if let Some(event) = self.before {
+        for event in self.before.into_iter().chain(self.beside) {
             composition.push(event, 1);
         }
         for &noise_multiplier in noise_multipliers {

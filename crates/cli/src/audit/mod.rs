@@ -7,9 +7,10 @@ mod extraction;
 mod inversion;
 pub mod membership;
 mod one_run;
-mod private_things;
+pub mod private_things;
 mod reconstruction;
 mod released;
+mod replay;
 pub mod run_folder;
 mod sizes;
 mod trials;
@@ -31,6 +32,7 @@ pub enum Audit {
     Membership(membership::Membership),
     OneRun(one_run::OneRun),
     Reconstruction(reconstruction::Reconstruction),
+    Replay(replay::Replay),
 }
 
 impl Audit {
@@ -44,6 +46,7 @@ impl Audit {
             Self::Membership(membership) => membership.run(output),
             Self::OneRun(one_run) => one_run.run(output),
             Self::Reconstruction(reconstruction) => reconstruction.run(output),
+            Self::Replay(replay) => replay.run(output),
         }
     }
 }

@@ -20,6 +20,17 @@ pub struct FinderArguments {
     /// Comma-separated kinds of PII to look for [default: all]
     #[arg(long = "kind", value_enum, value_delimiter = ',', value_name = "KIND")]
     kinds: Vec<EntityKind>,
+    #[command(flatten)]
+    people: PeopleArguments,
+    /// Column of the training file that lists the PII of each text, in byte offsets: [{"start": 10,
+    /// "end": 21, "kind": "person"}, …]
+    #[arg(long, value_name = "COLUMN")]
+    spans: Option<String>,
+}
+
+/// How to find names of people.
+#[derive(Args, Default)]
+pub struct PeopleArguments {
     /// File of names, one per line: a single word is a given name, matched if a capitalized surname
     /// follows; several words are a full name, matched in any case
     #[arg(long, value_name = "FILE")]
@@ -28,10 +39,48 @@ pub struct FinderArguments {
     /// I-PER)
     #[arg(long, value_name = "DIR|NAME")]
     tagger: Option<String>,
-    /// Column of the training file that lists the PII of each text, in byte offsets: [{"start": 10,
-    /// "end": 21, "kind": "person"}, …]
-    #[arg(long, value_name = "COLUMN")]
-    spans: Option<String>,
+}
+
+impl PeopleArguments {
+    fn is_given(&self) -> bool {
+        self.names.is_some() || self.tagger.is_some()
+    }
+
+    /// Finder of names, e-mail addresses, phone numbers and postal addresses.
+    pub fn finder(&self) -> Outcome<Together> {
+        let mut finders: Vec<Box<dyn Finder>> = vec![Box::new(Patterns::default())];
+        finders.extend(self.listed()?);
+        finders.push(self.tagger()?);
+        Ok(Together(finders))
+    }
+
+    /// Finder of the names in the file.
+    fn listed(&self) -> Outcome<Option<Box<dyn Finder>>> {
+        let Some(file) = &self.names else { return Ok(None) };
+        let list = undertone_run::read_settings(file)
+            .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", file.display())))?;
+        if list.trim().is_empty() {
+            return Err(Failure::arguments(format!("{} names nobody", file.display())));
+        }
+        Ok(Some(Box::new(Names::from_list(list.lines()))))
+    }
+
+    /// The named-entity model, or the list of given names.
+    fn tagger(&self) -> Outcome<Box<dyn Finder>> {
+        let Some(name) = &self.tagger else { return Ok(Box::new(Names::default())) };
+        let folder = locate(name)?;
+        let task_head = Some(TaskHead::TokenClassification);
+        let model = load(&folder, &LoadOptions { task_head, ..LoadOptions::default() })?;
+        if !model.fresh.is_empty() {
+            return Err(Failure::arguments(format!(
+                "{name} lacks {}, so it cannot be used as a tagger; use a model trained for token \
+                 classification",
+                model.fresh.join(", ")
+            )));
+        }
+        let tokenizer = model.tokenizer(&folder, model.network.max_positions.min(512))?;
+        Ok(Box::new(Tagger::new(model, tokenizer)?))
+    }
 }
 
 /// PII spans of each text, if the file provides them.
@@ -50,8 +99,8 @@ impl FinderArguments {
 
     /// Whether any of the arguments was given.
     pub fn is_given(&self) -> bool {
-        let Self { kinds, names, tagger, spans } = self;
-        !kinds.is_empty() || names.is_some() || tagger.is_some() || spans.is_some()
+        let Self { kinds, people, spans } = self;
+        !kinds.is_empty() || people.is_given() || spans.is_some()
     }
 
     /// The run's training texts, and a PII finder for generated texts. If the data provide spans,
@@ -59,15 +108,7 @@ impl FinderArguments {
     pub fn read(&self, run: &AuditedRun) -> Outcome<(PrivateTexts, Together)> {
         let (texts, given) = self.texts(run)?;
         let mut finders: Vec<Box<dyn Finder>> = vec![Box::new(Patterns::default())];
-        if let Some(file) = &self.names {
-            let list = undertone_run::read_settings(file).map_err(|e| {
-                Failure::arguments(format!("{} cannot be read: {e}", file.display()))
-            })?;
-            if list.trim().is_empty() {
-                return Err(Failure::arguments(format!("{} names nobody", file.display())));
-            }
-            finders.push(Box::new(Names::from_list(list.lines())));
-        }
+        finders.extend(self.people.listed()?);
         if let Some(given) = &given {
             let people = texts.iter().zip(given).flat_map(|(text, spans)| {
                 spans
@@ -77,26 +118,7 @@ impl FinderArguments {
             });
             finders.push(Box::new(Names::from_list(people)));
         }
-        match &self.tagger {
-            Some(name) => {
-                let folder = locate(name)?;
-                let options = LoadOptions {
-                    task_head: Some(TaskHead::TokenClassification),
-                    ..LoadOptions::default()
-                };
-                let model = load(&folder, &options)?;
-                if !model.fresh.is_empty() {
-                    return Err(Failure::arguments(format!(
-                        "{name} lacks {}, so it cannot be used as a tagger; use a model trained \
-                         for token classification",
-                        model.fresh.join(", ")
-                    )));
-                }
-                let tokenizer = model.tokenizer(&folder, model.network.max_positions.min(512))?;
-                finders.push(Box::new(Tagger::new(model, tokenizer)?));
-            }
-            None => finders.push(Box::new(Names::default())),
-        }
+        finders.push(self.people.tagger()?);
         let finder = Together(finders);
         let spans = match given {
             Some(spans) => spans,
@@ -105,7 +127,7 @@ impl FinderArguments {
         Ok((PrivateTexts { texts, spans }, finder))
     }
 
-    fn texts(&self, run: &AuditedRun) -> Outcome<(Vec<String>, GivenSpans)> {
+    pub fn texts(&self, run: &AuditedRun) -> Outcome<(Vec<String>, GivenSpans)> {
         let task = run.plan.task().without_label();
         if task.reads_nested() {
             return Err(Failure::arguments(

@@ -4,6 +4,7 @@
 //! written only if the user agrees.
 
 mod columns;
+mod stats;
 mod write;
 
 use crate::device::DeviceArguments;
@@ -15,6 +16,7 @@ use crate::typical::TypicalArguments;
 use clap::Args;
 use columns::{Asked, Columns, Person, perhaps_author};
 use serde_json::json;
+use stats::FromStatistics;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -52,6 +54,10 @@ pub struct Init {
         value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX))
     )]
     units: Option<u64>,
+    /// Private statistics of the file (statistics.json of `undertone stats`), used instead of exact
+    /// counts: number of units, labels and maximum length
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["units", "read_labels", "typical_tokens", "sample"])]
+    stats: Option<PathBuf>,
     /// Use the row as the privacy unit, even if there is an author column
     #[arg(long, conflicts_with = "author")]
     no_author: bool,
@@ -91,10 +97,22 @@ impl Init {
         }
         let mut person = Person;
         let mut columns = Columns::find(&names, &self.columns, !self.no_author, &mut person)?;
-        if let Some(label) = &columns.label {
+        let statistics = self.stats.as_deref().map(FromStatistics::read).transpose()?;
+        if let Some(statistics) = &statistics {
+            statistics.check(&columns)?;
+        }
+        if let (Some(label), None) = (&columns.label, &statistics) {
             self.warn_of_one_label(label, format)?;
         }
-        let mut labels = self.labels(&columns, &mut person)?;
+        let mut labels = match &statistics {
+            Some(statistics) if self.columns.labels.is_empty() => statistics.labels(columns.task),
+            _ => self.labels(&columns, &mut person)?,
+        };
+        let declared_units = match &statistics {
+            Some(statistics) => Some(statistics.units()?),
+            None => self.units,
+        };
+        let usual_length = statistics.as_ref().and_then(FromStatistics::max_tokens);
         let synthesis = match self.synthesize {
             true => Some(columns.as_records(labels.take())?),
             false => None,
@@ -109,14 +127,19 @@ impl Init {
             synthesis: synthesis.as_ref(),
             epsilon: self.epsilon,
             units: 0,
-            declared_units: self.units,
-            max_tokens: self.keys.max_tokens.unwrap_or(MAX_TOKENS),
+            declared_units,
+            max_tokens: self.keys.max_tokens.or(usual_length).unwrap_or(MAX_TOKENS),
         };
         let device = self.device.device()?;
         let at_hand = is_at_hand(model);
         let short = WrittenRun::parse(&draft.short(), &self.keys.changes())?;
-        let count = units_of(short.data())?;
-        draft.units = self.units.unwrap_or(count.units as u64);
+        // With statistics, nothing is counted.
+        let count = match &statistics {
+            Some(_) => None,
+            None => Some(units_of(short.data())?),
+        };
+        let counted = count.as_ref().map_or(0, |count| count.units);
+        draft.units = declared_units.unwrap_or(counted as u64);
         let plan = match at_hand {
             true => resolve(&short, None, &device)?.plan,
             false => undertone::Plan::resolve_without_model(&short, &device)?,
@@ -131,7 +154,8 @@ impl Init {
                 "the settings cannot be written as a run file; write it by hand",
             ));
         }
-        let timed = match at_hand && !self.no_timing {
+        // The time of an epoch is that of the true number of rows.
+        let timed = match at_hand && !self.no_timing && statistics.is_none() {
             true => {
                 let typical = self.typical.length(&plan)?;
                 Some((rehearse_model(&plan, &device, typical.tokens)?, typical))
@@ -140,7 +164,7 @@ impl Init {
         };
         let resolved = match &timed {
             Some((found, _)) => found.resolved.clone(),
-            None => calibrate(&plan, plan.units(count.units), labels.as_ref().map_or(2, Vec::len))?,
+            None => calibrate(&plan, plan.units(counted), labels.as_ref().map_or(2, Vec::len))?,
         };
         write_atomically(&self.out, |out| out.write_all(text.as_bytes()))?;
         let steps = resolved.steps_per_epoch * u64::from(plan.training.epochs);
@@ -148,8 +172,8 @@ impl Init {
             output::json(&json!({
                 "file": self.out,
                 "columns": names,
-                "rows": count.rows,
-                "units": count.units,
+                "rows": count.as_ref().map(|count| count.rows),
+                "units": count.as_ref().map_or(draft.units, |count| count.units as u64),
                 "epsilon": self.epsilon,
                 "delta": plan.delta(),
                 "noise_multipliers": resolved.noise_multipliers,
@@ -161,7 +185,13 @@ impl Init {
         }
         let mut rows = vec![
             ("columns", names.join(", ")),
-            ("rows", format!("{}, of {} units", count.rows, count.units)),
+            (
+                "rows",
+                match &count {
+                    Some(count) => format!("{}, of {} units", count.rows, count.units),
+                    None => format!("about {} units, by the private statistics", draft.units),
+                },
+            ),
             ("unit", unit(&names, &columns)),
             ("task", task_and_columns(&columns)),
             ("model", model.to_owned()),

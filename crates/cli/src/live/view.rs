@@ -169,6 +169,7 @@ mod tests {
             clipped: None,
             epsilon: None,
             validation: None,
+            released: None,
             noise_by_parameter: Vec::new(),
             clip: None,
         }

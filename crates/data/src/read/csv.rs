@@ -29,7 +29,7 @@ pub(super) enum Separator {
 
 impl Separator {
     /// The character that separates fields, given this header.
-    fn of_header(self, header: &str) -> char {
+    pub(super) fn of_header(self, header: &str) -> char {
         if self == Separator::Tab {
             return '\t';
         }

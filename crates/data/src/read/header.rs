@@ -8,6 +8,11 @@ pub(super) fn indices(file: &Path, header: &[String], columns: &[&str]) -> Resul
     columns.iter().map(|column| index(file, header, column)).collect()
 }
 
+/// Fails if a header names a column twice.
+pub(super) fn unrepeated(file: &Path, header: &[String]) -> Result<()> {
+    header.iter().try_for_each(|column| index(file, header, column).map(drop))
+}
+
 fn index(file: &Path, header: &[String], column: &str) -> Result<usize> {
     let mut indices = (0..header.len()).filter(|&i| header[i] == column);
     match (indices.next(), indices.next()) {

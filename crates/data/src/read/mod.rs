@@ -15,6 +15,7 @@ mod meter;
 mod nested;
 mod pages;
 mod parquet;
+mod raw;
 mod text;
 mod tsv;
 
@@ -24,6 +25,7 @@ use csv::Separator;
 pub use files::files;
 pub use memory::MemoryFile;
 pub(crate) use meter::Meter;
+pub use raw::{RawRecord, RawRecords, RawValue, raw_records};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use undertone_settings::OnBadRow;

@@ -24,6 +24,13 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
         section =
             section.paragraph("The run had no validation file, so the model was not evaluated.");
     }
+    for metric in &run.summary.released_metrics {
+        section = section.paragraph(format!(
+            "Released with noise after epoch {}: {metric} (95 %) on the validation file. The \
+             ledger has this release, and ε covers it.",
+            metric.epoch
+        ));
+    }
     if let Some(measures) = &measured.validation_with_noise {
         section = section.paragraph(format!(
             "With perturbed embeddings of the validation texts (noise as in training), {} is {}.",

@@ -244,10 +244,27 @@ const RULES: &[Rule] = &[
     rule("compute.log_private", "runs with compute.log", |file| file.compute.log.is_some()),
     rule("training.stop_early", "runs with data.validation", |file| file.data.validation.is_some()),
     rule("training.stop_early", "mode = \"proved\" and non-private runs", |file| !is_paper(file)),
+    rule("evaluation", "central DP in mode = \"proved\", without privacy.correlation", |file| {
+        has_evaluation(file) && file.privacy.correlation.is_none()
+    }),
+    rule("evaluation", "runs with a data.validation that is not declared public", |file| {
+        file.data.validation.is_some() && !file.data.validation_is_public
+    }),
+    rule("evaluation", "tasks other than masked-language-modeling", |file| {
+        !task_is(file, TaskName::MaskedLanguageModeling)
+    }),
+    rule("evaluation.every", "runs with evaluation.epsilon", |file| {
+        file.evaluation.epsilon.is_some()
+    }),
     rule("training.dropout", "runs that learn by gradients", |file| {
         file.privacy.local.learn != Some(LearnerKind::Discriminant)
     }),
 ];
+
+/// Whether the method's ledger can have an entry for metrics.
+fn has_evaluation(file: &RunFile) -> bool {
+    is_private(file) && !file.privacy.method.is_local() && !is_paper(file)
+}
 
 impl RunFile {
     /// Rejects keys in `table`, the parsed run file, that do not apply to the run.

@@ -2,8 +2,9 @@
 
 use super::spelling::{self, suggestion};
 use super::{
-    AdaclipSection, AnadpSection, ComputeSection, DataSection, LocalSection, LoraSettings,
-    ModelSection, MvgSection, PrivacySection, RapFtSection, SynthesisSection, TrainingSection,
+    AdaclipSection, AnadpSection, ComputeSection, DataSection, EvaluationSection, LocalSection,
+    LoraSettings, ModelSection, MvgSection, PrivacySection, RapFtSection, SynthesisSection,
+    TrainingSection,
 };
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor, value};
 
@@ -41,6 +42,7 @@ fn all() -> Vec<(&'static str, &'static str)> {
         ("privacy.rap_ft", fields::<RapFtSection>()),
         ("privacy.local", fields::<LocalSection>()),
         ("privacy.mvg", fields::<MvgSection>()),
+        ("evaluation", fields::<EvaluationSection>()),
         ("compute", fields::<ComputeSection>()),
         ("synthesis", fields::<SynthesisSection>()),
     ];

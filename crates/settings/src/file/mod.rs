@@ -36,8 +36,8 @@ pub use privacy::{
 pub use spelling::edit_distance;
 pub use synthesis::{SynthesisSection, SyntheticFormat};
 pub use training::{
-    ComputeSection, KeptEpoch, LearningRateSchedule, LogFormat, MicroBatch, NcclUse, OptimizerKind,
-    PrecisionName, StopEarly, TrainingSection, WeightAverage,
+    ComputeSection, EvaluationSection, KeptEpoch, LearningRateSchedule, LogFormat, MicroBatch,
+    NcclUse, OptimizerKind, PrecisionName, StopEarly, TrainingSection, WeightAverage,
 };
 pub use written::WrittenRun;
 
@@ -63,6 +63,9 @@ pub struct RunFile {
     pub privacy: PrivacySection,
     /// The optimizer's hyperparameters.
     pub training: TrainingSection,
+    /// Metrics on private validation data that are released with noise.
+    #[serde(default, skip_serializing_if = "EvaluationSection::is_off")]
+    pub evaluation: EvaluationSection,
     /// Settings that affect only time, memory and rounding.
     #[serde(default)]
     pub compute: ComputeSection,

@@ -98,6 +98,18 @@ impl RunFile {
         if let Some(stop) = training.stop_early {
             within("training.stop_early.patience", stop.patience, 1..=1_000_000)?;
         }
+        within("evaluation.every", u64::from(self.evaluation.every), 1..=limits::STEPS)?;
+        if let Some(epsilon) = self.evaluation.epsilon {
+            within("evaluation.epsilon", epsilon, limits::LEAST_EPSILON..=limits::EPSILON)?;
+            if let Some(whole) = self.privacy.epsilon.filter(|whole| epsilon >= *whole) {
+                return Err(Error::run_file(format!(
+                    "evaluation.epsilon is {}, but must be below privacy.epsilon ({}), of which \
+                     it is a part",
+                    written(&epsilon),
+                    written(&whole)
+                )));
+            }
+        }
         within("training.batch", training.batch, 1..=u64::from(u32::MAX))?;
         let compute = &self.compute;
         within("compute.micro_batch", compute.micro_batch.or(1), 1..=usize::MAX)?;

@@ -1,4 +1,5 @@
-//! `[training]` and `[compute]`: hyperparameters of the optimizer and settings of the hardware.
+//! `[training]`, `[evaluation]` and `[compute]`: hyperparameters of the optimizer, released metrics
+//! and settings of the hardware.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -43,8 +44,8 @@ pub struct TrainingSection {
     /// weights; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average: Option<WeightAverage>,
-    /// Early stopping on the validation file, which must be public in a private run; none by
-    /// default.
+    /// Early stopping on the validation file, which must be public in a private run, or on its
+    /// released metrics (`evaluation.epsilon`); none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_early: Option<StopEarly>,
     /// Seed of all randomness, which makes the run reproducible but not private; none by default.
@@ -138,6 +139,36 @@ impl LearningRateSchedule {
             Self::Linear => left,
             Self::Cosine => 0.5 - 0.5 * (std::f64::consts::PI * left).cos(),
         }
+    }
+}
+
+/// `[evaluation]`: metrics on private validation data that are released with noise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluationSection {
+    /// ε of all released metrics together, a part of `privacy.epsilon`; none by default, and no
+    /// metric is released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<f64>,
+    /// Number of epochs from one released metric to the next; 1 by default.
+    #[serde(default = "every_epoch")]
+    pub every: u32,
+}
+
+fn every_epoch() -> u32 {
+    1
+}
+
+impl Default for EvaluationSection {
+    fn default() -> Self {
+        Self { epsilon: None, every: every_epoch() }
+    }
+}
+
+impl EvaluationSection {
+    /// Whether no metric is released.
+    pub fn is_off(&self) -> bool {
+        self.epsilon.is_none()
     }
 }
 

@@ -41,6 +41,8 @@ pub mod purpose {
     // 19 was used for augmentation.
     /// Sampling of synthetic rows.
     pub const SYNTHESIS: u64 = 20;
+    /// The noise of metrics on private validation data.
+    pub const EVALUATION: u64 = 21;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

@@ -13,6 +13,7 @@ pub mod membership;
 pub mod one_run;
 mod probe;
 pub mod reconstruction;
+pub mod repetition;
 pub mod secret;
 pub mod spans;
 pub mod statistics;

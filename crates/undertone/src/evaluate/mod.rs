@@ -7,6 +7,7 @@ mod metrics;
 mod on_file;
 mod on_ranks;
 mod ranking;
+mod released;
 mod rouge;
 
 pub use bleu::Bleu;
@@ -15,6 +16,7 @@ pub use metrics::{Meter, likeliest};
 pub use on_file::{FileMetrics, FileToEvaluate, evaluate_file};
 pub use on_ranks::predict_on_ranks;
 pub use ranking::Ranking;
+pub use released::{MOST_LOSS, UnitValues};
 pub use rouge::RougeL;
 pub use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 

@@ -26,7 +26,7 @@ pub use schedule::Schedule;
 use crate::collective::Ranks;
 use crate::data::{Batch, Dataset, Example};
 use crate::error::Result;
-use crate::evaluate::Metrics;
+use crate::evaluate::{Metrics, UnitValues};
 use crate::gradient::ClippedSum;
 use crate::model::Model;
 use crate::noise::Secret;
@@ -36,7 +36,7 @@ use crate::step::{Learner, Protection, Step};
 use std::path::Path;
 use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
-use undertone_run::{Claim, PerturbationFacts, RelevanceCost, Resolved, RunFolder};
+use undertone_run::{Claim, PerturbationFacts, ReleasedMetric, RelevanceCost, Resolved, RunFolder};
 
 /// The privacy units on which a step is computed.
 #[derive(Clone, Debug)]
@@ -140,6 +140,20 @@ pub trait Procedure {
     /// number must be public.
     fn counted_examples(&self, divisor: f64, _examples: usize) -> f64 {
         divisor
+    }
+
+    /// Whether a metric on private validation data is released after this epoch, starting at 1.
+    fn releases_metrics(&self, _epoch: u64) -> bool {
+        false
+    }
+
+    /// Releases the metric of an epoch, which the ledger already has.
+    fn release_metric(
+        &mut self,
+        _epoch: u64,
+        _values: &UnitValues,
+    ) -> Result<Option<ReleasedMetric>> {
+        Ok(None)
     }
 
     /// Records all remaining planned releases, although they are not made, before a run stops

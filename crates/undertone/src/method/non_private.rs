@@ -19,6 +19,7 @@ pub(super) fn calibrate(training: &TrainingSection, units: usize) -> Resolved {
         noise_multipliers: Vec::new(),
         adaptation: None,
         before: None,
+        evaluation: None,
         releases: None,
     }
 }

@@ -50,8 +50,8 @@ impl Plan {
             method if method.is_local() => Method::Local(Box::new(LocalPlan::check(&file)?)),
             _ => Method::Central(CentralPlan::check(&file)?),
         };
-        let RunFile { model, data, privacy, training, compute, synthesis, .. } = file;
-        let plan = Self { model, data, training, compute, method, synthesis, privacy };
+        let RunFile { model, data, privacy, training, evaluation, compute, synthesis, .. } = file;
+        let plan = Self { model, data, training, evaluation, compute, method, synthesis, privacy };
         plan.check_validation()?;
         plan.check_public_files()?;
         Ok(plan)
@@ -100,11 +100,22 @@ impl Plan {
         if self.training.stop_early.is_none() {
             return Ok(());
         }
+        if self.evaluation.epsilon.is_some() {
+            if self.evaluation.every == 1 {
+                return Ok(());
+            }
+            return Err(Error::plan(format!(
+                "training.stop_early needs a metric after each epoch, but evaluation.every is {}: \
+                 leave it out",
+                self.evaluation.every
+            )));
+        }
         if self.is_private() && !data.validation_is_public {
             return Err(Error::plan(
                 "training.stop_early uses data.validation, and no ledger entry covers what a \
                  private file reveals: set data.validation_is_public = true if the file is public \
-                 and does not depend on the training file, or leave stop_early out",
+                 and does not depend on the training file, release metrics with noise by \
+                 evaluation.epsilon, or leave stop_early out",
             ));
         }
         match &self.method {

@@ -17,8 +17,8 @@ use crate::step::optimizer;
 use crate::tensor::Precision;
 use std::path::Path;
 use undertone_run::{
-    ComputeSection, DataSection, ModelSection, PrecisionName, PrivacySection, RunFile,
-    SynthesisSection, TaskName, TrainingSection,
+    ComputeSection, DataSection, EvaluationSection, ModelSection, PrecisionName, PrivacySection,
+    RunFile, SynthesisSection, TaskName, TrainingSection,
 };
 
 /// A checked run file.
@@ -30,6 +30,8 @@ pub struct Plan {
     pub data: DataSection,
     /// The hyperparameters of training.
     pub training: TrainingSection,
+    /// Metrics on private validation data that are released.
+    pub evaluation: EvaluationSection,
     /// Settings that only affect time and memory.
     pub compute: ComputeSection,
     /// The method and its plan.
@@ -73,6 +75,7 @@ impl Plan {
             data: self.data.clone(),
             privacy: self.privacy.clone(),
             training: self.training.clone(),
+            evaluation: self.evaluation.clone(),
             compute: self.compute.clone(),
             synthesis: self.synthesis.clone(),
         }

@@ -17,8 +17,9 @@
 //! before the run stops ([`Procedure::record_rest`]), and the ledger, from which ε is computed,
 //! contains all of M.
 //!
-//! With a private validation file, the decision would be a release that no ledger contains, so such
-//! a file is rejected.
+//! With a private validation file, the decision is a function of the metrics that were released with
+//! noise (`evaluation.epsilon`), which the ledger contains, and not of the file itself. Without them
+//! it would be a release that no ledger contains, so such a run is rejected.
 //!
 //! [`validation_is_public`]: undertone_run::DataSection::validation_is_public
 //! [`Procedure::record_rest`]: crate::method::Procedure::record_rest
@@ -37,21 +38,21 @@ pub struct EarlyStop {
 }
 
 impl EarlyStop {
-    /// Resumes from the records of a run, or starts from scratch if there are none.
-    pub fn after(settings: StopEarly, records: &[Record]) -> Self {
+    /// Resumes from the records of a run, or starts from scratch if there are none. `releases` says
+    /// whether the run releases metrics, which then decide alone.
+    pub fn after(settings: StopEarly, records: &[Record], releases: bool) -> Self {
         let mut stop = Self { settings, best: None, last: 0 };
         for record in records {
-            if let Some(metrics) = &record.validation {
-                stop.observe(record.epoch, metrics);
+            if let Some(score) = score_of(record, releases) {
+                stop.observe(record.epoch, score);
             }
         }
         stop
     }
 
-    /// Records the metrics of an epoch and returns whether it is the best so far.
-    pub fn observe(&mut self, epoch: u64, metrics: &Metrics) -> bool {
+    /// Records the score of an epoch and returns whether it is the best so far.
+    pub fn observe(&mut self, epoch: u64, score: f64) -> bool {
         self.last = epoch;
-        let score = score(metrics);
         let better = self.best.is_none_or(|(best, _)| score > best);
         if better {
             self.best = Some((score, epoch));
@@ -78,6 +79,15 @@ impl EarlyStop {
     }
 }
 
+/// The score by which a run may stop: that of the released metric if the run releases metrics, and
+/// otherwise that of the metrics on a public file.
+pub fn score_of(record: &Record, releases: bool) -> Option<f64> {
+    match releases {
+        true => record.released.map(|metric| metric.score()),
+        false => record.validation.as_ref().map(score),
+    }
+}
+
 /// A score that is larger for better models.
 pub fn score(metrics: &Metrics) -> f64 {
     let score = match metrics {
@@ -97,12 +107,29 @@ mod tests {
         Metrics::Language(LanguageMetrics { examples: 1, tokens: 1, loss, perplexity: loss.exp() })
     }
 
+    fn record(epoch: u64, loss: Option<f64>) -> Record {
+        Record {
+            step: 10 * epoch,
+            epoch,
+            units: 1,
+            loss: None,
+            learning_rate: 1.0,
+            gradient_norm: None,
+            clipped: None,
+            epsilon: None,
+            validation: loss.map(metrics),
+            released: None,
+            clip: None,
+            noise_by_parameter: Vec::new(),
+        }
+    }
+
     /// Given the losses by epoch, returns the epoch after which training stops and the one that is
     /// kept.
     fn stopped(losses: &[f64], patience: u32, keep: KeptEpoch) -> (u64, u64) {
-        let mut stop = EarlyStop::after(StopEarly { patience, keep }, &[]);
+        let mut stop = EarlyStop::after(StopEarly { patience, keep }, &[], false);
         for (epoch, &loss) in (1..).zip(losses) {
-            stop.observe(epoch, &metrics(loss));
+            stop.observe(epoch, score(&metrics(loss)));
             if stop.is_over() {
                 break;
             }
@@ -121,25 +148,31 @@ mod tests {
         assert_eq!(stopped(&[f64::NAN; 4], 2, KeptEpoch::Best), (3, 1));
     }
 
+    /// With released metrics, what the private file says without noise decides nothing.
+    #[test]
+    fn released_metrics_decide_alone() {
+        let record = |epoch: u64, loss: f64, accuracy: Option<f64>| Record {
+            released: accuracy.map(|accuracy| undertone_run::ReleasedMetric {
+                epoch,
+                accuracy: Some(accuracy),
+                loss: None,
+                std: 0.1,
+            }),
+            ..record(epoch, Some(loss))
+        };
+        let records = [record(1, 3.0, Some(0.9)), record(2, 2.0, Some(0.8)), record(3, 1.0, None)];
+        let settings = StopEarly { patience: 1, keep: KeptEpoch::Best };
+        let stop = EarlyStop::after(settings, &records, true);
+        assert!(stop.is_over() && stop.kept() == 1);
+        assert!(!EarlyStop::after(settings, &records, false).is_over());
+    }
+
     #[test]
     fn a_resumed_run_knows_what_was_best() {
-        let record = |epoch: u64, loss: Option<f64>| Record {
-            step: 10 * epoch,
-            epoch,
-            units: 1,
-            loss: None,
-            learning_rate: 1.0,
-            gradient_norm: None,
-            clipped: None,
-            epsilon: None,
-            validation: loss.map(metrics),
-            clip: None,
-            noise_by_parameter: Vec::new(),
-        };
         let settings = StopEarly { patience: 2, keep: KeptEpoch::Best };
         let records = [record(1, Some(1.0)), record(2, None), record(2, Some(2.0))];
-        let mut stop = EarlyStop::after(settings, &records);
+        let mut stop = EarlyStop::after(settings, &records, false);
         assert!(!stop.is_over() && stop.kept() == 1);
-        assert!(!stop.observe(3, &metrics(1.5)) && stop.is_over());
+        assert!(!stop.observe(3, score(&metrics(1.5))) && stop.is_over());
     }
 }

@@ -45,8 +45,9 @@ pub fn identity(
         labels_were_found,
         labels_are_private: _,
     } = prepared;
-    // Without early stopping, the validation file is only used to report metrics.
-    if let (Some(_), Some(validation)) = (plan.training.stop_early, validation) {
+    // Otherwise, the validation file is only used to report metrics.
+    let decides = plan.training.stop_early.is_some() || plan.evaluation.epsilon.is_some();
+    if let Some(validation) = validation.as_ref().filter(|_| decides) {
         hash.add_data(validation);
     }
     hash.add_debug(labels_were_found);

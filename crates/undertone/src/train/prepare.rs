@@ -73,7 +73,7 @@ impl Prepared {
             .data
             .validation
             .as_ref()
-            .map(|path| files.read(path, every_row(plan)))
+            .map(|path| files.read(path, validated_on(plan)))
             .transpose()?;
         let public = files.public()?;
         let (labels_were_found, labels_are_private) = (were_found, are_private);
@@ -181,6 +181,15 @@ fn every_row(plan: &Plan) -> Options {
         on_bad_row: plan.data.on_bad_row,
         progress: true,
     }
+}
+
+/// Options for the validation file. If metrics are released, they are bounded for each unit.
+fn validated_on(plan: &Plan) -> Options {
+    let unit = match plan.evaluation.epsilon {
+        Some(_) => plan.unit(),
+        None => PrivacyUnit::Row,
+    };
+    Options { unit, ..every_row(plan) }
 }
 
 /// Options for the training file: only the units that a run can sample.

@@ -22,8 +22,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use undertone_run::{
-    EpochsTaken, EventLog, Metrics, OptimizerKind, RunFolder, Stopped, Summary, Tuning,
-    ValidationMetrics, read_metrics, write_atomically,
+    EpochsTaken, EventLog, Metrics, OptimizerKind, ReleasedMetric, RunFolder, Stopped, Summary,
+    Tuning, ValidationMetrics, read_metrics, write_atomically,
 };
 
 /// Arguments of [`train`].
@@ -256,6 +256,15 @@ impl Run {
         Ok(best.filter(|best| score(best) > score(last)))
     }
 
+    /// The metrics on private validation data that were released up to the last step.
+    fn released_metrics(&self, folder: &RunFolder) -> Result<Vec<ReleasedMetric>> {
+        if self.plan.evaluation.epsilon.is_none() {
+            return Ok(Vec::new());
+        }
+        let records = read_metrics(&folder.metrics())?;
+        Ok(records.into_iter().filter_map(|record| record.released).collect())
+    }
+
     /// Writes the model and then the summary, on rank 0, and sends the summary to all ranks.
     fn finish(mut self) -> Result<Summary> {
         if self.last_validation.is_none() {
@@ -311,6 +320,7 @@ impl Run {
                 best_validation: self.best_validation(run_folder)?,
                 validation_with_noise,
             },
+            released_metrics: self.released_metrics(run_folder)?,
             records: facts.perturbation,
             selection: self.selection(),
             throughput: Some(self.throughput()),
@@ -359,7 +369,11 @@ impl Run {
     /// A sentence on how the validation file was used.
     fn selection(&self) -> String {
         let (data, all) = (&self.plan.data, self.plan.training.epochs);
-        let public = if data.validation_is_public { ", declared to be public," } else { "" };
+        let public = match (data.validation_is_public, self.plan.evaluation.epsilon) {
+            (true, _) => ", declared to be public,",
+            (_, Some(_)) => ", by metrics that were released with noise,",
+            _ => "",
+        };
         if self.done < self.steps() && self.early_stop.is_none() {
             let shown = match &data.validation {
                 Some(path) => format!("{}{public} was used to report metrics", path.display()),
@@ -381,6 +395,10 @@ impl Run {
                     true => "; ε is that of all planned steps",
                     false => "",
                 }
+            ),
+            (Some(path), None) if self.plan.evaluation.epsilon.is_some() => format!(
+                "metrics on {} were released with noise; the ledger has them, and ε covers them",
+                path.display()
             ),
             (Some(path), None) if data.validation_is_public => format!(
                 "{}{public} was used to report metrics, not to select hyperparameters; these \

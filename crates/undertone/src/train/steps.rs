@@ -1,14 +1,14 @@
 //! The training loop over the steps of a run.
 
 use super::checkpoint::{self, CheckpointKey};
-use super::early_stop::EarlyStop;
+use super::early_stop::{EarlyStop, score_of};
 use super::journal::Journal;
 use super::tally::Tally;
 use super::together::shared;
 use crate::collective::{Ranks, share_of_rank};
 use crate::data::{Dataset, Members, micro_batches, micro_batches_in_order};
 use crate::error::{Error, Result};
-use crate::evaluate::Metrics;
+use crate::evaluate::{Metrics, UnitValues};
 use crate::gradient::ClippedSum;
 use crate::memory::GpuMemory;
 use crate::method::{MicroBatch, Prepared, Procedure, SpentEpsilon, TrainingEvent};
@@ -21,7 +21,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_run::{
-    ParameterCounts, Record, Resolved, RunFolder, RunPaths, Throughput, read_metrics,
+    ParameterCounts, Record, ReleasedMetric, Resolved, RunFolder, RunPaths, Throughput,
+    read_metrics,
 };
 
 /// Interval at which ε is computed from the ledger, if the plan does not determine it.
@@ -67,6 +68,8 @@ pub struct Run {
     /// The largest number of examples in a micro-batch.
     pub(super) largest_micro_batch: usize,
     pub(super) last_validation: Option<Metrics>,
+    /// Values of the validation file's units, from which a metric may be released.
+    last_values: Option<UnitValues>,
     /// The state of early stopping, if the run may stop early.
     pub(super) early_stop: Option<EarlyStop>,
 }
@@ -106,6 +109,7 @@ impl Run {
             gpu_memory: GpuMemory::default(),
             largest_micro_batch: 0,
             last_validation: None,
+            last_values: None,
             early_stop: None,
         }
     }
@@ -167,6 +171,7 @@ impl Run {
             if epoch_ends {
                 self.check_that_weights_agree()?;
                 record.validation = self.validate()?;
+                record.released = self.release_metric(record.epoch)?;
                 record.noise_by_parameter = self.uneven_noise();
                 self.note_epoch(&record)?;
                 // This happens before anything is written for a run that ends here.
@@ -251,7 +256,8 @@ impl Run {
             Some(folder) => Ok(read_metrics(&folder.metrics())?),
             None => Ok(Vec::new()),
         })?;
-        self.early_stop = Some(EarlyStop::after(settings, &records));
+        let releases = self.plan.evaluation.epsilon.is_some();
+        self.early_stop = Some(EarlyStop::after(settings, &records, releases));
         Ok(())
     }
 
@@ -269,10 +275,11 @@ impl Run {
 
     /// Records the quality of an epoch and saves its weights if it is the best so far.
     fn note_epoch(&mut self, record: &Record) -> Result<()> {
-        let (Some(stop), Some(metrics)) = (&mut self.early_stop, &record.validation) else {
+        let releases = self.plan.evaluation.epsilon.is_some();
+        let (Some(stop), Some(score)) = (&mut self.early_stop, score_of(record, releases)) else {
             return Ok(());
         };
-        if stop.observe(record.epoch, metrics) && stop.keeps_best() {
+        if stop.observe(record.epoch, score) && stop.keeps_best() {
             self.save_checkpoint(RunPaths::best_checkpoint)?;
         }
         Ok(())
@@ -352,6 +359,7 @@ impl Run {
             clipped: share(clipped.clipped as f64),
             epsilon: None,
             validation: None,
+            released: None,
             noise_by_parameter: Vec::new(),
             clip,
         };
@@ -446,8 +454,17 @@ impl Run {
         self.learner.swap_average()?;
         let metrics = self.metrics_of_validation();
         self.learner.swap_average()?;
-        self.last_validation = metrics?;
+        let (metrics, values) = metrics?.unzip();
+        (self.last_validation, self.last_values) = (metrics, values);
         Ok(self.last_validation.clone())
+    }
+
+    /// Releases the metric of the epoch that was just validated, if one is due.
+    fn release_metric(&mut self, epoch: u64) -> Result<Option<ReleasedMetric>> {
+        match self.last_values.take().filter(|_| self.procedure.releases_metrics(epoch)) {
+            Some(values) => self.procedure.release_metric(epoch, &values),
+            None => Ok(None),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::steps::Run;
 use super::tally::Tally;
 use crate::collective::{self, Ranks};
 use crate::error::{Error, Result};
-use crate::evaluate::{Limits, Meter, Metrics, predict_on_ranks};
+use crate::evaluate::{Limits, Meter, Metrics, UnitValues, predict_on_ranks};
 use crate::gradient::ClippedSum;
 use crate::model;
 use crate::plan::{Method, Plan};
@@ -87,18 +87,22 @@ impl Run {
         }
     }
 
-    /// Metrics of the model on the validation file. Each rank predicts some of the batches; all
+    /// Metrics of the model on the validation file, and the values of its units. Each rank predicts some of the batches; all
     /// ranks get the same metrics as a single process would.
-    pub(super) fn metrics_of_validation(&self) -> Result<Option<Metrics>> {
+    pub(super) fn metrics_of_validation(&self) -> Result<Option<(Metrics, UnitValues)>> {
         let Some(validation) = &self.validation else { return Ok(None) };
         let model = &self.learner.model;
         let head = &model.network.head;
         let mut meter = Meter::new(head.task_head, head.out.outputs);
+        let mut values = UnitValues::new(head.task_head);
         for examples in validation.for_evaluation().chunks(1024) {
             let found = predict_on_ranks(&self.ranks, model, examples, Limits::default(), false)?;
-            examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
+            for (example, prediction) in examples.iter().zip(&found) {
+                meter.add(example, prediction);
+                values.add(example, prediction);
+            }
         }
-        Ok(Some(meter.metrics()))
+        Ok(Some((meter.metrics(), values)))
     }
 }
 

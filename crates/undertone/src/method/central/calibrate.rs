@@ -17,8 +17,12 @@ impl CentralPlan {
             Some(event) => Some(event),
             None => self.map_event(units)?,
         };
-        let passes =
-            Passes { before, ..Passes::over(units as u64, training.batch, training.epochs)? };
+        let beside = self.evaluation_event(training)?;
+        let passes = Passes {
+            before,
+            beside,
+            ..Passes::over(units as u64, training.batch, training.epochs)?
+        };
         if let Some(bands) = self.bands {
             return self.calibrate_blocks(&passes, training, units, bands as u64);
         }
@@ -40,6 +44,7 @@ impl CentralPlan {
             noise_multipliers,
             adaptation: None,
             before,
+            evaluation: beside,
             releases: None,
         })
     }
@@ -84,6 +89,7 @@ impl CentralPlan {
             noise_multipliers: vec![noise; training.epochs as usize],
             adaptation: None,
             before: None,
+            evaluation: None,
             releases: None,
         })
     }

@@ -9,6 +9,11 @@ use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, Part, Threat, epsilon};
 use undertone_run::{Claim, Resolved};
 
+/// What the guarantee of metrics on private validation data assumes.
+const OF_METRICS: &str = "rounding in f32 and bf16 arithmetic, through which one unit of the \
+                          validation file changes the last digits of the predictions for others, \
+                          does not change their metrics";
+
 /// The accounting event of one step.
 pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
     let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
@@ -21,12 +26,18 @@ pub fn planned_releases(plan: &CentralPlan, resolved: &Resolved) -> Vec<Part> {
         let steps = resolved.steps_per_epoch * resolved.noise_multipliers.len() as u64;
         return vec![Part { event: step_event(resolved, noise), count: plan.entries(steps) }];
     }
-    let map = resolved.before.map(|event| Part { event, count: 1 });
+    let before = before_the_steps(resolved);
     let steps = resolved.noise_multipliers.iter().map(|&noise| {
         let event = step_event(resolved, noise);
         Part { event, count: resolved.steps_per_epoch }
     });
-    map.into_iter().chain(steps).collect()
+    before.chain(steps).collect()
+}
+
+/// The entries before the first step: a noisy map, and the metrics on private validation data.
+fn before_the_steps(resolved: &Resolved) -> impl Iterator<Item = Part> {
+    let events = resolved.before.into_iter().chain(resolved.evaluation);
+    events.map(|event| Part { event, count: 1 })
 }
 
 /// Rounds a noise multiplier down to a grid of one percent. Otherwise, effective noise multipliers
@@ -51,8 +62,10 @@ pub fn terms(
         true => round_down(central.least_noise_multiplier(nominal)),
     };
     let step = Part { event: step_event(resolved, least), count: 1 };
-    let map = resolved.before.map(|event| Part { event, count: 1 });
     let mut assumptions = assumptions(plan, resolved, prepared, Vec::new());
+    if resolved.evaluation.is_some() {
+        assumptions.push(OF_METRICS.to_owned());
+    }
     if let AllocationPlan::RapFt(RapFtPlan { source: MapSource::Public { file, .. }, .. }) =
         &central.allocation
     {
@@ -72,7 +85,7 @@ pub fn terms(
         threat: Threat::Central,
         mode: mode(plan, central.is_published()),
         assumptions,
-        announced: [step].into_iter().chain(map).collect(),
+        announced: [step].into_iter().chain(before_the_steps(resolved)).collect(),
     }
 }
 

@@ -16,6 +16,7 @@ mod anadp;
 mod banded;
 mod calibrate;
 mod dp_sgd;
+mod evaluation;
 mod fixed_weights;
 mod importance;
 mod ledger;
@@ -31,6 +32,7 @@ pub use adaptive_clip::AdaptiveClipping;
 pub use anadp::{Anadp, PublishedAnadp};
 pub use banded::{BandedDpSgd, CyclicGroups};
 pub use dp_sgd::DpSgd;
+pub use evaluation::EvaluationPlan;
 pub use fixed_weights::FixedWeights;
 pub use importance::ImportanceSettings;
 pub use mask::MaskRule;
@@ -46,16 +48,18 @@ use super::{Begin, Facts, Prepared, Procedure, Sample, TrainingEvent};
 use crate::collective;
 use crate::data::PoissonSampler;
 use crate::error::{Error, Result};
+use crate::evaluate::UnitValues;
 use crate::gradient::ClippedSum;
 use crate::noise::{Noise, purpose};
 use crate::plan::Plan;
 use crate::step::{AllocationMethod, Cost, Learner, Protection, RunLedger, Step};
 use crate::synthesize;
+use evaluation::RecordedMetrics;
 use ledger::{claim, planned_releases, round_down, step_event, terms};
 use relevance::ComputedMap;
 use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Adjacency, Composition, Guarantee, Part};
-use undertone_run::{Claim, Clip, RelevanceCost, Resolved};
+use undertone_run::{Claim, Clip, ReleasedMetric, RelevanceCost, Resolved};
 
 /// The terms and all releases of a whole run, computed before it starts.
 pub(crate) fn planned(
@@ -81,6 +85,8 @@ pub(super) struct Central {
     /// The expected number of units in a step.
     expected_units: f64,
     ledger: RunLedger,
+    /// The recorded metrics on private validation data, if the run releases them.
+    metrics: Option<RecordedMetrics>,
     seed: Option<u64>,
     relevance_by_parameter: Vec<(String, f64)>,
     relevance_cost: Option<RelevanceCost>,
@@ -91,7 +97,7 @@ impl Central {
         use AllocationMethod::{Proved, Published};
         let terms = terms(begin.plan, plan, begin.resolved, begin.prepared);
         let steps = begin.resolved.steps_per_epoch * u64::from(begin.plan.training.epochs);
-        let entries = u64::from(begin.resolved.before.is_some()) + plan.entries(steps);
+        let entries = releases_before(begin.resolved) + plan.entries(steps);
         let mut ledger = super::ledger::open(&begin, terms, plan.delta, entries)?;
         ledger.plan(planned_releases(plan, begin.resolved));
         let Begin { plan: run, prepared, resolved, secret, folder, tape, callback, .. } = begin;
@@ -167,6 +173,13 @@ impl Central {
                 }
             }
         };
+        let metrics = match (resolved.evaluation, plan.evaluation) {
+            (Some(event), Some(evaluation)) => {
+                let recorded = ledger.record(releases_before(resolved) - 1, event, 1)?;
+                Some(RecordedMetrics::new(recorded, evaluation, &run.training, secret)?)
+            }
+            _ => None,
+        };
         let units = prepared.data.units;
         let sampler = PoissonSampler::new(units, sampling_rate, secret.key(purpose::SAMPLING))?;
         let key = secret.key(purpose::GROUPS);
@@ -178,6 +191,7 @@ impl Central {
             groups,
             expected_units,
             ledger,
+            metrics,
             seed: run.training.seed,
             relevance_by_parameter,
             relevance_cost,
@@ -185,11 +199,15 @@ impl Central {
         Ok((procedure, Protection { method, noise: Noise::new(secret) }))
     }
 
-    /// Number of releases before the first step: 1 with a noisy relevance map or with the
-    /// statistics of synthetic rows.
     fn releases_before(&self) -> u64 {
-        u64::from(self.resolved.before.is_some())
+        releases_before(&self.resolved)
     }
+}
+
+/// Number of entries before the first step: 1 with a noisy relevance map, and 1 with metrics on
+/// private validation data.
+fn releases_before(resolved: &Resolved) -> u64 {
+    u64::from(resolved.before.is_some()) + u64::from(resolved.evaluation.is_some())
 }
 
 impl Procedure for Central {
@@ -219,6 +237,21 @@ impl Procedure for Central {
         let event = step_event(&self.resolved, noise_multiplier);
         let recorded = self.ledger.record(index, event, 1)?;
         learner.release(sum, step, Cost::Recorded(recorded))
+    }
+
+    fn releases_metrics(&self, epoch: u64) -> bool {
+        self.metrics.as_ref().is_some_and(|metrics| metrics.are_due(epoch))
+    }
+
+    fn release_metric(
+        &mut self,
+        epoch: u64,
+        values: &UnitValues,
+    ) -> Result<Option<ReleasedMetric>> {
+        match &self.metrics {
+            Some(metrics) => metrics.release(epoch, values),
+            None => Ok(None),
+        }
     }
 
     fn record_rest(&mut self) -> Result<()> {

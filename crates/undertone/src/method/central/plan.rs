@@ -1,5 +1,6 @@
 //! The plan of a central DP method.
 
+use super::evaluation::EvaluationPlan;
 use super::importance::ImportanceSettings;
 use super::mask::MaskRule;
 use crate::error::{Error, Result};
@@ -27,6 +28,8 @@ pub struct CentralPlan {
     pub bands: Option<usize>,
     /// The release of statistics for synthetic rows, before the first step.
     pub statistics: Option<StatisticsPlan>,
+    /// Metrics on private validation data that are released; `None` without.
+    pub evaluation: Option<EvaluationPlan>,
 }
 
 /// The calibration target of the noise.
@@ -165,8 +168,10 @@ impl CentralPlan {
         let statistics = (file.synthesis.as_ref())
             .map(|section| StatisticsPlan::of(section, &file.data))
             .transpose()?;
-        let plan =
-            Self { allocation, clip: privacy.clip, budget, delta: delta(file)?, bands, statistics };
+        let every = file.evaluation.every;
+        let evaluation = file.evaluation.epsilon.map(|epsilon| EvaluationPlan { epsilon, every });
+        let (clip, delta) = (privacy.clip, delta(file)?);
+        let plan = Self { allocation, clip, budget, delta, bands, statistics, evaluation };
         plan.check_statistics()?;
         Ok(plan)
     }

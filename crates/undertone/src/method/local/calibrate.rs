@@ -75,6 +75,7 @@ impl LocalPlan {
             noise_multipliers: found.noise_multipliers.clone(),
             adaptation,
             before,
+            evaluation: None,
             releases: Some(found),
         };
         let check_path = |noise: &[f64]| {
@@ -140,6 +141,7 @@ impl LocalPlan {
             clip: Clip::Automatic,
             bands: None,
             statistics: None,
+            evaluation: None,
             budget: Budget::Epsilon { epsilon, schedule: self.schedule },
             delta: self.delta,
         };
