@@ -70,7 +70,7 @@ pub struct RunArgument {
 }
 
 /// Overrides of run-file keys.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ChangeArguments {
     /// Override a key of the run file (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -85,6 +85,13 @@ impl ChangeArguments {
     pub fn changes(&self) -> Vec<String> {
         let unset = self.unset.iter().map(|key| format!("-{key}"));
         unset.chain(self.set.iter().cloned()).collect()
+    }
+
+    /// These overrides and one more.
+    pub fn with(&self, change: Option<String>) -> Self {
+        let mut all = self.clone();
+        all.set.extend(change);
+        all
     }
 }
 

@@ -26,6 +26,9 @@ pub enum Failure {
     /// There is nothing to report, a run contradicts itself, or a plot could not be written.
     #[error(transparent)]
     Report(#[from] undertone_report::Error),
+    /// A budget does not allow the run, or its register cannot be used.
+    #[error(transparent)]
+    Register(#[from] undertone_register::Error),
     #[error(transparent)]
     Sweep(#[from] undertone_sweep::Error),
     /// The arguments are inconsistent, or name unsuitable files.
@@ -74,6 +77,7 @@ impl Failure {
             | Failure::Model(_)
             | Failure::Data(_)
             | Failure::Report(_)
+            | Failure::Register(_)
             | Failure::Sweep(_)
             | Failure::Ranks(_)
             | Failure::Run(_)

@@ -17,8 +17,10 @@ mod installation;
 mod live;
 mod model;
 mod ranks;
+mod register;
 pub mod report;
 mod scan;
+mod sign;
 pub mod source;
 mod stats;
 mod sweep;
@@ -84,6 +86,11 @@ enum Verb {
     #[command(subcommand)]
     Audit(audit::Audit),
     Report(report::Report),
+    /// Keep privacy budgets per data set: runs reserve before they read, and never exceed the cap
+    #[command(subcommand, allow_negative_numbers = true)]
+    Register(register::RegisterVerb),
+    Sign(sign::Sign),
+    Verify(sign::Verify),
     Device(device::List),
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -133,6 +140,9 @@ pub fn run() -> ExitCode {
         Verb::Model(verb) => verb.run(output),
         Verb::Audit(audit) => audit.run(output),
         Verb::Report(report) => report.run(output),
+        Verb::Register(verb) => verb.run(output),
+        Verb::Sign(sign) => sign.run(output),
+        Verb::Verify(verify) => verify.run(output),
         Verb::Device(list) => list.run(output),
         Verb::Bench(bench) => bench.run(output),
         Verb::Installation(verb) => verb.run(output),

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use undertone_report::{Options, Run, report};
+use undertone_report::{Annex, Options, Run, report, report_with};
 use undertone_run::check_output;
 
 /// Write a report on finished runs to a single HTML or Markdown file
@@ -17,7 +17,8 @@ use undertone_run::check_output;
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone report runs/first --out report.html\n  undertone report \
-     runs/demo/sort-non-private runs/demo/sort-epsilon-8 --out report.md"
+     runs/demo/sort-non-private runs/demo/sort-epsilon-8 --out report.md\n  undertone report \
+     runs/first --annex nist-800-226 --annex gdpr-dpia --out review.html"
 )]
 pub struct Report {
     /// Folders of finished runs; several runs are compared
@@ -33,6 +34,35 @@ pub struct Report {
     /// attacks, and metrics of a non-public validation file; show files without their folders
     #[arg(long)]
     public: bool,
+    /// Add what the run shows about the points of a guideline or law, and a reviewer's checklist
+    /// (repeatable, one run); no legal advice
+    #[arg(long, value_enum, value_name = "ANNEX")]
+    annex: Vec<AnnexName>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AnnexName {
+    /// NIST SP 800-226, on evaluating differential privacy
+    #[value(name = "nist-800-226")]
+    Nist,
+    /// EDPB Opinion 28/2024, on whether a model is anonymous
+    #[value(name = "edpb-28-2024")]
+    Edpb,
+    /// EU AI Act, Annex XI: documentation of a model
+    EuAiAct,
+    /// GDPR Article 35: paragraphs of a data protection impact assessment
+    GdprDpia,
+}
+
+impl AnnexName {
+    fn annex(self) -> Annex {
+        match self {
+            Self::Nist => Annex::Nist800226,
+            Self::Edpb => Annex::Edpb282024,
+            Self::EuAiAct => Annex::EuAiAct,
+            Self::GdprDpia => Annex::GdprDpia,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,7 +84,12 @@ impl Format {
 impl Report {
     pub fn run(self, output: Output) -> Outcome {
         let format = self.format.unwrap_or_else(|| Format::of(&self.out));
-        let runs = write(&self.runs, &self.out, format, Options { public: self.public })?;
+        if !self.annex.is_empty() && self.runs.len() > 1 {
+            return Err(Failure::arguments("an annex is about one run; name one, or omit --annex"));
+        }
+        let options = Options { public: self.public };
+        let annexes: Vec<Annex> = self.annex.iter().map(|name| name.annex()).collect();
+        let runs = write_with(&self.runs, &self.out, format, options, &annexes)?;
         if output.json {
             output::json(
                 &json!({ "report": self.out, "runs": runs.iter().map(short).collect::<Vec<_>>() }),
@@ -90,9 +125,22 @@ pub fn write(
     format: Format,
     options: Options,
 ) -> Outcome<Vec<Run>> {
+    write_with(folders, out, format, options, &[])
+}
+
+fn write_with(
+    folders: &[PathBuf],
+    out: &Path,
+    format: Format,
+    options: Options,
+    annexes: &[Annex],
+) -> Outcome<Vec<Run>> {
     check_output(out, &[], |text| text.contains(undertone_report::MARK))?;
     let runs = Run::open_all(folders)?;
-    let document = report(&runs, options)?;
+    let document = match runs.as_slice() {
+        [run] => report_with(run, options, annexes)?,
+        runs => report(runs, options)?,
+    };
     let text = match format {
         Format::Html => document.html(),
         Format::Markdown => document.markdown(),

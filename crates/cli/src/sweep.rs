@@ -4,10 +4,11 @@ use crate::arguments::ChangeArguments;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
+use crate::register::{Budget, RegisterArguments, SelectionBooking};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use undertone_run::RunFile;
+use undertone_run::{RunFile, RunPaths};
 use undertone_sweep::{Launch, Prepared, Run, Share, formats};
 
 /// Train a grid of methods, hyperparameters and seeds, and tabulate the results
@@ -48,6 +49,8 @@ pub struct Sweep {
     gather: bool,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    budget: RegisterArguments,
 }
 
 impl Sweep {
@@ -57,9 +60,24 @@ impl Sweep {
             .out
             .clone()
             .unwrap_or_else(|| Path::new("runs").join(self.sweep.file_stem().unwrap_or_default()));
-        let prepared = Prepared::new(sweep, out.clone(), &self.set.changes())?;
+        let budget = self.budget.open()?;
+        if budget.is_some() && (self.gather || self.list) {
+            return Err(Failure::arguments(
+                "--register pays for runs, and --list and --gather start none; omit it",
+            ));
+        }
+        let units = budget.as_ref().and_then(Budget::declared_units);
+        let units = units.map(|units| format!("privacy.units={units}"));
+        let changes = self.set.with(units).changes();
+        let prepared = Prepared::new(sweep, out.clone(), &changes)?;
         if self.private_selection {
-            return self.select(&prepared, &out, output);
+            return self.select(&prepared, budget, &out, output);
+        }
+        if let Some(budget) = &budget {
+            let runs = prepared.runs().iter();
+            let new = runs
+                .filter(|run| !RunPaths::new(&out.join("runs").join(&run.folder)).plan().exists());
+            budget.check(new.map(|run| &run.plan))?;
         }
         if self.list {
             match self.shard {
@@ -106,8 +124,24 @@ impl Sweep {
         }
     }
 
-    /// Private selection: prints the privacy cost, then trains and selects the best run.
-    fn select(&self, prepared: &Prepared, out: &Path, output: Output) -> Outcome {
+    /// Private selection, paid for by a budget if one was named.
+    fn select(
+        &self,
+        prepared: &Prepared,
+        budget: Option<Budget>,
+        out: &Path,
+        output: Output,
+    ) -> Outcome {
+        let Some(budget) = budget else { return self.select_best(prepared, out, output) };
+        // Before anything of the data is read.
+        let booking = SelectionBooking::make(budget, &prepared.selection_cost()?, out)?;
+        let selected = self.select_best(prepared, out, output);
+        booking.settle()?;
+        selected
+    }
+
+    /// Prints the privacy cost, then trains and selects the best run.
+    fn select_best(&self, prepared: &Prepared, out: &Path, output: Output) -> Outcome {
         let planned = prepared.plan_selection()?;
         output::note(format_args!(
             "selecting among {} settings with about {:.1} runs costs ε ≤ {} at δ = {:e} in total \
@@ -124,7 +158,9 @@ impl Sweep {
         if self.launcher.is_none() {
             self.device.device()?;
         }
-        let selected = prepared.select(&planned, &self.launch()?)?;
+        // The selection pays once for all of its runs.
+        let launch = Launch { budget: Vec::new(), ..self.launch()? };
+        let selected = prepared.select(&planned, &launch)?;
         if output.json {
             output::json(&selected);
             return Ok(());
@@ -157,6 +193,7 @@ impl Sweep {
             program: std::env::current_exe()
                 .map_err(|e| Failure::write(Path::new("undertone"), e))?,
             device: self.device.again(),
+            budget: self.budget.again(),
             jobs,
             // Another machine may have a different number of cores.
             threads: launcher.is_empty().then(|| threads(jobs)),

@@ -9,6 +9,7 @@ use crate::failure::{Failure, Outcome};
 use crate::live::Live;
 use crate::output::{self, Output};
 use crate::ranks::RankArguments;
+use crate::register::{Booking, Ended, RegisterArguments};
 use crate::source::{self, KeyArguments, SourceArguments};
 use crate::stop::Stop;
 use crate::typical::TypicalArguments;
@@ -29,7 +30,8 @@ use undertone_run::{RunFolder, RunPaths, Summary, WrittenRun};
 #[command(after_help = "Examples:\n  undertone train run.toml --out runs/first --set \
      privacy.epsilon=2\n  undertone train run.toml --dry-run\n  undertone train --model \
      sentence-transformers/all-MiniLM-L6-v2 --data letters.csv --text text --label topic \
-     --epsilon 8\n  undertone train --out runs/first --resume\n  undertone train --out runs/first \
+     --epsilon 8\n  undertone train run.toml --register budgets.jsonl --dataset letters\n  \
+     undertone train --out runs/first --resume\n  undertone train --out runs/first \
      --finish")]
 pub struct Train {
     /// Run file (TOML), as written by `undertone init`; flags can be used instead
@@ -72,6 +74,8 @@ pub struct Train {
     #[command(flatten)]
     source: SourceArguments,
     #[command(flatten)]
+    budget: RegisterArguments,
+    #[command(flatten)]
     ranks: RankArguments,
 }
 
@@ -94,6 +98,15 @@ impl Train {
         // Only rank 0 prints.
         let speaks = place.as_ref().is_none_or(|place| place.rank == 0);
         self.ranks.leave_speaking_to_rank_0(place);
+        if self.dry_run && !self.budget.is_empty() {
+            return Err(Failure::arguments(
+                "a dry run releases nothing, so it needs no budget; omit --register",
+            ));
+        }
+        let budget = match self.resume || self.finish {
+            true => None,
+            false => self.budget.open()?,
+        };
         let (mut plan, out) = match &self.out {
             None if self.resume => {
                 return Err(Failure::arguments("specify the run to resume with --out DIR"));
@@ -103,7 +116,11 @@ impl Train {
             }
             Some(out) if self.resume || self.finish => (self.resumed_plan(out)?, out.clone()),
             _ => {
-                let written = self.source.read(self.run.as_deref(), &self.keys, &self.set)?;
+                let mut written = self.source.read(self.run.as_deref(), &self.keys, &self.set)?;
+                if let Some(budget) = &budget {
+                    let set = self.set.with(budget.units(&written)?);
+                    written = self.source.read(self.run.as_deref(), &self.keys, &set)?;
+                }
                 let device = self.device.device()?;
                 let resolved = source::resolve(&written, self.run.as_deref(), &device)?;
                 if self.dry_run {
@@ -134,6 +151,16 @@ impl Train {
         if let Some(precision) = self.device.precision() {
             plan.compute.precision = Some(precision);
         }
+        let booking = match budget {
+            // Before anything of the data is read.
+            Some(budget) if speaks => Some(budget.reserve(&mut plan, "train", &out)?),
+            _ if speaks && (self.resume || self.finish) => {
+                let booking = Booking::of_run(&out, &self.budget)?;
+                booking.iter().try_for_each(Booking::check_open)?;
+                booking
+            }
+            _ => None,
+        };
         let mut display = Display::new();
         // Programs that start runs, such as a sweep, save the output in a log.
         if !self.until_input_ends {
@@ -163,6 +190,14 @@ impl Train {
         };
         drop(announcement);
         display.end();
+        if let Some(booking) = &booking {
+            booking.conclude(match &summary {
+                Ok(_) => Ended::Finished,
+                Err(Error::Stopped { .. }) => Ended::Stopped,
+                Err(_) => Ended::Failed,
+            })?;
+            booking.tell()?;
+        }
         let summary = match summary {
             Err(Error::Stopped { step, steps }) => {
                 return Err(Failure::Stopped(format!(

@@ -44,3 +44,8 @@ fn a_language_model_of_mail_is_audited() {
 fn a_sweep_chooses_epsilon() {
     runs("choose-epsilon");
 }
+
+#[test]
+fn a_regulated_run_is_budgeted_reviewed_and_signed() {
+    runs("regulated");
+}

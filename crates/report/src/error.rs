@@ -18,6 +18,9 @@ pub enum Error {
     /// The ledger is invalid, or its ε cannot be computed.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::Error),
+    /// A budget cannot be computed.
+    #[error(transparent)]
+    Register(#[from] undertone_register::Error),
     /// A chart could not be drawn.
     #[error("a chart could not be drawn: {0}")]
     Drawing(String),

@@ -26,6 +26,8 @@ pub fn hide_paths(document: &mut Document, runs: &[Run]) {
         let plan = serde_json::to_value(&run.summary.plan).unwrap_or_default();
         collect(&plan, &mut paths);
         paths.insert(run.folder.display().to_string());
+        let registered = run.summary.resolved.registered.as_ref();
+        paths.extend(registered.map(|registered| registered.file.display().to_string()));
     }
     let (mut taken, mut names) = (BTreeSet::new(), BTreeMap::new());
     for path in paths {

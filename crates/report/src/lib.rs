@@ -15,9 +15,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`budgets`] is a page of another kind: the budgets of data sets, from a register.
+//!
 //! No model is loaded: everything is read from the run folder. Every ε is that of the ledger's
 //! [`Guarantee`](undertone_accounting::Guarantee).
 
+mod annex;
+mod budgets;
 mod chart;
 mod document;
 mod error;
@@ -30,12 +34,17 @@ mod section;
 mod settings;
 mod words;
 
+pub use annex::Annex;
+pub use budgets::budgets;
 pub use document::{Block, Document, Section, Standing, Table};
 pub use error::{Error, Result};
 pub use folder::Run;
 
 /// A comment in every report; a file with this mark may be overwritten.
 pub const MARK: &str = "<!-- undertone report -->";
+
+/// Part of the note in every report that was made with [`Options::public`].
+pub const PUBLIC_NOTE: &str = "is left out of this report.";
 
 /// Report options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,5 +57,10 @@ pub struct Options {
 /// The report on one or several runs, to be rendered by [`Document::html`] or
 /// [`Document::markdown`].
 pub fn report(runs: &[Run], options: Options) -> Result<Document> {
-    section::document(runs, options)
+    section::document(runs, options, &[])
+}
+
+/// The report on one run with annexes for reviewers.
+pub fn report_with(run: &Run, options: Options, annexes: &[Annex]) -> Result<Document> {
+    section::document(std::slice::from_ref(run), options, annexes)
 }

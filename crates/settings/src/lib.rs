@@ -56,7 +56,7 @@ pub use file::{
     key_named,
 };
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
-pub use resolved::{Adaptation, Releases, Resolved};
+pub use resolved::{Adaptation, Registered, Releases, Resolved};
 
 /// Version of the run-folder layout that this release reads and writes.
 pub const FORMAT_VERSION: u32 = 4;

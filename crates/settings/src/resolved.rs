@@ -30,6 +30,24 @@ pub struct Resolved {
     /// In local DP, the releases of each example's perturbed embedding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releases: Option<Releases>,
+    /// The reservation of the run's budget, if it was started with a register.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<Registered>,
+}
+
+/// The reservation of a run's budget in a register.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// File of the register.
+    pub file: std::path::PathBuf,
+    /// The register's own id.
+    pub register: String,
+    /// The data set, as name@version.
+    pub dataset: String,
+    /// The reservation's id.
+    pub reservation: String,
+    /// Hash of the reservation's line.
+    pub hash: String,
 }
 
 /// DP-SGD adaptation of the whole model before embeddings are perturbed.

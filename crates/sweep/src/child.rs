@@ -18,6 +18,8 @@ pub struct Launch {
     pub program: PathBuf,
     /// Arguments of `undertone train` and `audit` that choose the device.
     pub device: Vec<String>,
+    /// Further arguments of `undertone train`: the budget that pays for the runs.
+    pub budget: Vec<String>,
     /// Number of concurrent runs.
     pub jobs: usize,
     /// Threads per run; `None` lets each run decide on the machine that it runs on.
@@ -129,6 +131,7 @@ impl Children<'_> {
     ) -> Result<Ended, String> {
         let mut command = self.launch.command();
         command.arg("train").arg(plan).arg("--out").arg(folder).arg("--until-input-ends");
+        command.args(&self.launch.budget);
         self.start(command.args(more), &beside(folder, "log"), tell)
     }
 

@@ -13,6 +13,7 @@
 //! let launch = Launch {
 //!     program: "undertone".into(),
 //!     device: Vec::new(),
+//!     budget: Vec::new(),
 //!     jobs: 2,
 //!     threads: Some(4),
 //!     launcher: Vec::new(),

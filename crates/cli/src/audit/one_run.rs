@@ -8,10 +8,10 @@ use crate::display::Display;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use crate::ranks::RankArguments;
+use crate::register::{Ended, RegisterArguments};
 use crate::source;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
-use undertone::Method;
 use undertone::audit::canaries::CanaryTemplate;
 use undertone::audit::canaries::Coins;
 use undertone::audit::membership::by_reference;
@@ -19,9 +19,11 @@ use undertone::audit::one_run::{OneRun as OneRunFound, audit, usual_guesses};
 use undertone::audit::tradeoff::{Promises, refuted};
 use undertone::audit::update::by_update;
 use undertone::collective::Ranks;
+use undertone::data::{Example, Masking};
 use undertone::model::tuning::Tuning;
 use undertone::noise::Secret;
 use undertone::train::{Start, read_data, train};
+use undertone::{Method, Plan};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, curve, epsilon};
 use undertone_run::WrittenRun;
@@ -59,7 +61,16 @@ pub struct OneRun {
     #[command(flatten)]
     device: DeviceArguments,
     #[command(flatten)]
+    budget: RegisterArguments,
+    #[command(flatten)]
     together: RankArguments,
+}
+
+/// What was planted in the data of the run.
+struct Trained {
+    planted: Vec<Example>,
+    coins: Coins,
+    masking: Option<Masking>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -82,10 +93,15 @@ impl OneRun {
                  canaries",
             ));
         }
-        let written = WrittenRun::read(&self.run, &self.set.changes())?;
+        let budget = self.budget.open()?;
+        let mut written = WrittenRun::read(&self.run, &self.set.changes())?;
+        if let Some(budget) = &budget {
+            let set = self.set.with(budget.units(&written)?);
+            written = WrittenRun::read(&self.run, &set.changes())?;
+        }
         let resolved = source::resolve(&written, Some(&self.run), &self.device.device()?)?;
         source::tell_choices(&resolved);
-        let plan = resolved.plan;
+        let mut plan = resolved.plan;
         if self.score == Score::Update && plan.model.tuning != Tuning::Full {
             return Err(Failure::arguments(
                 "--score update needs full fine-tuning; use --score loss",
@@ -97,31 +113,16 @@ impl OneRun {
                  perturbed embeddings with `audit inversion`",
             ));
         }
-        let mut data = read_data(&plan, None)?;
-        let masking = data.masking.clone();
-        let random = Secret::from_system().map_err(|e| {
-            Failure::arguments(format!(
-                "the operating system provides no random \
-                                                     numbers: {e}"
-            ))
-        })?;
-        let planted = CanaryTemplate::of(&plan)?.canaries(self.canaries, &random)?;
-        let coins = Coins::toss(self.canaries, &random);
-        coins.put_in(&planted, &mut data);
-        let mut display = Display::new();
-        display.beside = Some(Siblings::of(&self.out));
-        let start = Start {
-            plan: plan.clone(),
-            out: &self.out,
-            resume: false,
-            device: self.device.device()?,
-            data: Some(data),
-            ranks: Ranks::alone(),
-            tape: None,
-        };
-        let done = train(start, &mut |event| display.show(&event));
-        display.end();
-        done?;
+        // Before anything of the data is read.
+        let booking = budget
+            .map(|budget| budget.reserve(&mut plan, "audit one-run", &self.out))
+            .transpose()?;
+        let done = self.train(&plan);
+        if let Some(booking) = &booking {
+            booking.conclude(if done.is_ok() { Ended::Finished } else { Ended::Failed })?;
+            booking.tell()?;
+        }
+        let Trained { planted, coins, masking } = done?;
         let run = AuditedRun::open(&self.out)?;
         let (after, before) = (run.model(true, &self.device)?, run.model(false, &self.device)?);
         let masking = masking.as_ref();
@@ -150,6 +151,33 @@ impl OneRun {
             self.print(&kept, delta, promised.map(|(upper, _)| upper));
         }
         violation(&kept, promised.map(|(upper, _)| upper)).map_or(Ok(()), Err)
+    }
+
+    /// Trains on the data with some of the canaries.
+    fn train(&self, plan: &Plan) -> Outcome<Trained> {
+        let mut data = read_data(plan, None)?;
+        let masking = data.masking.clone();
+        let random = Secret::from_system().map_err(|e| {
+            Failure::arguments(format!("the operating system provides no random numbers: {e}"))
+        })?;
+        let planted = CanaryTemplate::of(plan)?.canaries(self.canaries, &random)?;
+        let coins = Coins::toss(self.canaries, &random);
+        coins.put_in(&planted, &mut data);
+        let mut display = Display::new();
+        display.beside = Some(Siblings::of(&self.out));
+        let start = Start {
+            plan: plan.clone(),
+            out: &self.out,
+            resume: false,
+            device: self.device.device()?,
+            data: Some(data),
+            ranks: Ranks::alone(),
+            tape: None,
+        };
+        let done = train(start, &mut |event| display.show(&event));
+        display.end();
+        done?;
+        Ok(Trained { planted, coins, masking })
     }
 
     fn print(&self, kept: &OneRunAudit, delta: f64, promised: Option<f64>) {

@@ -98,6 +98,17 @@ pub fn section(run: &Run, level: u8) -> Section {
             ),
         ),
     ]);
+    if let Some(registered) = &resolved.registered {
+        facts.push((
+            "Budget",
+            format!(
+                "{} in the register {}, reservation {}",
+                registered.dataset,
+                registered.file.display(),
+                registered.reservation
+            ),
+        ));
+    }
     if let Some(seed) = training.seed {
         facts.push(("Seed", seed.to_string()));
     }

@@ -11,6 +11,7 @@ mod noise;
 mod spending;
 mod synthetic;
 
+use crate::annex::{self, Annex};
 use crate::document::{Block, Document, Section};
 use crate::error::Result;
 use crate::folder::Run;
@@ -20,21 +21,22 @@ use crate::{Options, words};
 use undertone_run::{MethodName, ModeName, RunPaths, TaskName};
 
 /// The report on some runs.
-pub fn document(runs: &[Run], options: Options) -> Result<Document> {
+pub fn document(runs: &[Run], options: Options, annexes: &[Annex]) -> Result<Document> {
     if options.public {
         let mut shared: Vec<Run> = runs.iter().map(Run::shared).collect();
         rename(&mut shared);
-        let mut document = compose(&shared, options)?;
+        let mut document = compose(&shared, options, annexes)?;
         hide_paths(&mut document, runs);
         return Ok(document);
     }
-    compose(runs, options)
+    compose(runs, options, annexes)
 }
 
-fn compose(runs: &[Run], options: Options) -> Result<Document> {
+fn compose(runs: &[Run], options: Options, annexes: &[Annex]) -> Result<Document> {
     if let [run] = runs {
         let mut sections = about(run, 2)?;
-        // The statement, the figure and then the details.
+        sections.extend(annex::sections(run, annexes, options.public, 2)?);
+        // The statement, the figure, and then the details.
         let opening = glance::figure(runs)?.into_iter();
         let opening = opening.chain([Block::Note(disclosure(options).to_owned())]);
         sections[0].blocks.splice(1..1, opening);
@@ -137,7 +139,7 @@ pub fn method_name(method: MethodName) -> &'static str {
     }
 }
 
-fn task_name(task: TaskName) -> &'static str {
+pub fn task_name(task: TaskName) -> &'static str {
     match task {
         TaskName::Classification => "Classification",
         TaskName::LanguageModeling => "Language modeling",

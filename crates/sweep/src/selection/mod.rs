@@ -30,7 +30,7 @@ use draw::Draw;
 use finished::read_outcome;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use undertone::train::card;
+use undertone::train::{PlannedCost, card, planned_cost};
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::selection::{NumberOfRuns, selection};
 use undertone_accounting::{Composition, Event, Guarantee};
@@ -125,6 +125,20 @@ impl Prepared {
         let (event, epsilon) = selection(section.runs, &releases, delta)?;
         let terms = self.terms(planned.into_iter().map(|(terms, _)| terms), event)?;
         Ok(PlannedSelection { terms, event, epsilon, delta, runs: section.runs })
+    }
+
+    /// The cost of the selection from the plans alone, known before the data are read.
+    pub fn selection_cost(&self) -> Result<PlannedCost> {
+        let section = checks::section(&self.sweep)?;
+        let delta = checks::candidates(&self.sweep, &self.cells.runs)?;
+        let costs = self.cells.runs.iter().map(|run| planned_cost(&run.plan));
+        let costs = costs.collect::<std::result::Result<Vec<_>, undertone::train::Error>>()?;
+        let releases: Vec<Composition> = costs.iter().map(|cost| cost.releases.clone()).collect();
+        let (event, _) = selection(section.runs, &releases, delta)?;
+        let first =
+            costs.into_iter().next().ok_or_else(|| Error::mistake("there is no cell to select"))?;
+        let releases = Composition::new(first.releases.adjacency).with(event, 1);
+        Ok(PlannedCost { releases, delta, ..first })
     }
 
     /// The terms of the selection's ledger: the assumptions of all candidates and those of the

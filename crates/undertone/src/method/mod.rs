@@ -20,6 +20,7 @@ mod prepared;
 mod schedule;
 
 pub use event::{SpentEpsilon, TrainingEvent};
+pub(crate) use ledger::unit;
 pub(crate) use prepared::{Prepared, PublicData};
 pub use schedule::Schedule;
 

@@ -21,6 +21,7 @@ pub(super) fn calibrate(training: &TrainingSection, units: usize) -> Resolved {
         before: None,
         evaluation: None,
         releases: None,
+        registered: None,
     }
 }
 

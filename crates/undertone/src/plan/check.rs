@@ -51,7 +51,18 @@ impl Plan {
             _ => Method::Central(CentralPlan::check(&file)?),
         };
         let RunFile { model, data, privacy, training, evaluation, compute, synthesis, .. } = file;
-        let plan = Self { model, data, training, evaluation, compute, method, synthesis, privacy };
+        let registered = None;
+        let plan = Self {
+            model,
+            data,
+            training,
+            evaluation,
+            compute,
+            method,
+            synthesis,
+            registered,
+            privacy,
+        };
         plan.check_validation()?;
         plan.check_public_files()?;
         Ok(plan)

@@ -18,7 +18,7 @@ use crate::tensor::Precision;
 use std::path::Path;
 use undertone_run::{
     ComputeSection, DataSection, EvaluationSection, ModelSection, PrecisionName, PrivacySection,
-    RunFile, SynthesisSection, TaskName, TrainingSection,
+    Registered, RunFile, SynthesisSection, TaskName, TrainingSection,
 };
 
 /// A checked run file.
@@ -38,6 +38,8 @@ pub struct Plan {
     pub method: Method,
     /// Synthetic rows to sample from the trained model.
     pub synthesis: Option<SynthesisSection>,
+    /// The reservation of the run's budget, made before anything is read. Not part of a run file.
+    pub registered: Option<Registered>,
     /// The privacy section as written, for plan.toml.
     privacy: PrivacySection,
 }

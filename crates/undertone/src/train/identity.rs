@@ -176,14 +176,15 @@ impl Fingerprint {
         self.add(format!("{value:?}").as_bytes());
     }
 
-    /// Adds everything in a plan except additional outputs, how often they are written, and the way
-    /// in which sums are exchanged, which gives the same bits. Micro-batches are included: they
+    /// Adds everything in a plan except additional outputs, how often they are written, the way in
+    /// which sums are exchanged, which gives the same bits, and the budget's reservation. Micro-batches are included: they
     /// determine dropout masks and rounding.
     fn add_plan(&mut self, plan: &Plan) {
         let mut plan = plan.clone();
         plan.compute.checkpoint_every = None;
         plan.compute.tensorboard = false;
         plan.compute.nccl = undertone_run::NcclUse::Auto;
+        plan.registered = None;
         self.add_debug(&plan);
     }
 

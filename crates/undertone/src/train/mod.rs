@@ -27,7 +27,7 @@ pub use crate::memory::peak_memory;
 pub use crate::method::{SpentEpsilon, TrainingEvent};
 pub use crate::plan::{Method, Plan};
 pub use card::{Library, Saved, card, card_of_merged};
-pub use planned::planned_releases;
+pub use planned::{PlannedCost, planned_cost, planned_releases};
 pub(crate) use prepare::reader;
 pub use prepare::{examples_of_rows, read_data, read_held_out, typical_tokens};
 pub use rehearse::{Rehearsal, StepTime, Timing, rehearse, rehearse_model};

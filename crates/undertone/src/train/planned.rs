@@ -6,8 +6,63 @@ use crate::method::central;
 use crate::noise::Secret;
 use crate::plan::{Method, Plan};
 use crate::tensor::Device;
-use undertone_accounting::Composition;
 use undertone_accounting::ledger::Terms;
+use undertone_accounting::{Composition, Threat, Unit};
+
+/// What a run would cost, known before its data are read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedCost {
+    /// The privacy unit.
+    pub unit: Unit,
+    /// What the adversary sees.
+    pub threat: Threat,
+    /// δ of the run's guarantee.
+    pub delta: f64,
+    /// All releases of the whole run.
+    pub releases: Composition,
+}
+
+/// The cost of a whole run, from its plan alone: the number of units must be declared. Refuses runs
+/// without a guarantee, and local DP, where each owner has a budget of their own.
+pub fn planned_cost(plan: &Plan) -> Result<PlannedCost> {
+    let central = match &plan.method {
+        Method::Central(central) => central,
+        Method::NonPrivate => {
+            return Err(Error::plan(
+                "privacy.method = \"none\" has no guarantee, so no budget allows it; leave \
+                 --register out, or choose a private method",
+            ));
+        }
+        Method::Local(_) => {
+            return Err(Error::plan(
+                "a register keeps the budget of a curator, and in local DP each owner has a \
+                 budget of their own; leave --register out",
+            ));
+        }
+    };
+    if central.is_published() || plan.training.seed.is_some() {
+        let what = match plan.training.seed {
+            Some(_) => "a run with a seed",
+            None => "privacy.mode = \"paper\"",
+        };
+        return Err(Error::plan(format!(
+            "{what} has no guarantee, so no budget allows it; leave it out, or leave --register out"
+        )));
+    }
+    let Some(units) = plan.declared_units() else {
+        return Err(Error::plan(
+            "with --register, the cost must be known before the data are read: declare the number \
+             of units in the register (register add --units) or in privacy.units",
+        ));
+    };
+    let resolved = central.calibrate(&plan.training, units as usize)?;
+    Ok(PlannedCost {
+        unit: crate::method::unit(plan),
+        threat: Threat::Central,
+        delta: central.delta,
+        releases: central::composition(central, &resolved),
+    })
+}
 
 /// The ledger's terms and all releases of whole central DP runs on the same data. Reads the data to
 /// count the units, and releases nothing.

@@ -22,8 +22,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use undertone_run::{
-    EpochsTaken, EventLog, Metrics, OptimizerKind, ReleasedMetric, RunFolder, Stopped, Summary,
-    Tuning, ValidationMetrics, read_metrics, write_atomically,
+    EpochsTaken, EventLog, Metrics, OptimizerKind, Registered, ReleasedMetric, RunFile, RunFolder,
+    Stopped, Summary, Tuning, ValidationMetrics, read_metrics, write_atomically,
 };
 
 /// Arguments of [`train`].
@@ -142,11 +142,13 @@ fn train_rank(
     let mut as_many_ranks = true;
     if let (Some(folder), true) = (&folder, begun) {
         let before = folder.check_identity(&identity)?;
+        resolved.registered = RunFile::read_resolved(&folder.plan())?.registered;
         as_many_ranks = before.ranks == identity.ranks;
         identity.most_ranks = identity.ranks.max(before.most_ranks).max(before.ranks);
     } else if let Some(folder) = &folder {
         // Write the plan first: a folder that holds any other file of the run can then be resumed.
         // Files left behind by an interrupted start are created anew.
+        resolved.registered = reservation(&plan, folder, start.resume)?;
         plan.file().write_plan(&folder.plan(), &resolved)?;
         folder.forget_secrets()?;
         folder.keep_identity(&identity)?;
@@ -196,6 +198,14 @@ fn train_rank(
         }
     }
     run.finish().map_err(needs)
+}
+
+/// The reservation that plan.toml names: that of the run, or of an interrupted start.
+fn reservation(plan: &Plan, folder: &RunFolder, resume: bool) -> Result<Option<Registered>> {
+    if plan.registered.is_some() || !resume {
+        return Ok(plan.registered.clone());
+    }
+    Ok(RunFile::read_resolved(&folder.plan())?.registered)
 }
 
 /// Refuses to finish a run without a checkpoint: no step is complete.

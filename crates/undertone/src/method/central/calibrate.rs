@@ -46,6 +46,7 @@ impl CentralPlan {
             before,
             evaluation: beside,
             releases: None,
+            registered: None,
         })
     }
 
@@ -91,6 +92,7 @@ impl CentralPlan {
             before: None,
             evaluation: None,
             releases: None,
+            registered: None,
         })
     }
 

@@ -68,11 +68,16 @@ pub(crate) fn planned(
     prepared: &Prepared,
     resolved: &Resolved,
 ) -> (Terms, Composition) {
+    (terms(run, plan, resolved, prepared), composition(plan, resolved))
+}
+
+/// All releases of a whole run.
+pub(crate) fn composition(plan: &CentralPlan, resolved: &Resolved) -> Composition {
     let mut releases = Composition::new(Adjacency::AddRemove);
     for Part { event, count } in planned_releases(plan, resolved) {
         releases.push(event, count);
     }
-    (terms(run, plan, resolved, prepared), releases)
+    releases
 }
 
 /// A central DP method during training.
@@ -204,8 +209,8 @@ impl Central {
     }
 }
 
-/// Number of entries before the first step: 1 with a noisy relevance map, and 1 with metrics on
-/// private validation data.
+/// Number of entries before the first step: 1 with a noisy relevance map or the statistics of
+/// synthetic rows, and 1 with metrics on private validation data.
 fn releases_before(resolved: &Resolved) -> u64 {
     u64::from(resolved.before.is_some()) + u64::from(resolved.evaluation.is_some())
 }

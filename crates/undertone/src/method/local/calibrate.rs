@@ -77,6 +77,7 @@ impl LocalPlan {
             before,
             evaluation: None,
             releases: Some(found),
+            registered: None,
         };
         let check_path = |noise: &[f64]| {
             let rises = noise.windows(2).any(|pair| pair[0] < pair[1]);

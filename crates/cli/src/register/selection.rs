@@ -1,0 +1,89 @@
+//! The budget of a private selection, whose ledger has one entry for all of its runs.
+//!
+//! A selection continues with its own draw when the same command is given again, and pays once. Its
+//! folder decides: with a ledger, the reservation of this folder is continued; without one, nothing
+//! was released in it, and a new reservation is made. One that a killed process left before its
+//! ledger began still counts, until it is given back by `register release`.
+
+use super::budget::Budget;
+use crate::failure::{Failure, Outcome};
+use std::path::{Path, PathBuf};
+use undertone::train::PlannedCost;
+use undertone_accounting::ledger::Ledger;
+use undertone_register::{Cost, Register, Reservation, Settlement, Status, new_id};
+use undertone_run::RunPaths;
+
+/// What the reservation of a selection was made by.
+const VERB: &str = "sweep --private-selection";
+
+/// The reservation of a selection.
+pub struct SelectionBooking {
+    register: Register,
+    id: String,
+    cost: Cost,
+    ledger: PathBuf,
+}
+
+impl SelectionBooking {
+    /// Reserves the cost of the selection in `out`, or finds the reservation that it began with.
+    pub fn make(budget: Budget, planned: &PlannedCost, out: &Path) -> Outcome<Self> {
+        let PlannedCost { unit, threat, delta, releases } = planned.clone();
+        let cost = Cost { unit, threat, delta, releases };
+        let run = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
+        let run = run.display().to_string();
+        let ledger = RunPaths::new(out).ledger();
+        let id = match ledger.exists() {
+            true => Self::begun(&budget, &cost, &run)?,
+            false => {
+                let reservation = Reservation {
+                    id: new_id()?,
+                    dataset: budget.set.name.clone(),
+                    run,
+                    verb: VERB.to_owned(),
+                    cost: cost.clone(),
+                };
+                budget.register.reserve(&reservation)?;
+                reservation.id
+            }
+        };
+        Ok(Self { register: budget.register, id, cost, ledger })
+    }
+
+    /// The reservation with which a selection in this folder began.
+    fn begun(budget: &Budget, cost: &Cost, run: &str) -> Outcome<String> {
+        let state = budget.register.state()?;
+        let account = state.find(&budget.set.name.to_string())?;
+        let own = account.bookings.iter().rev().find(|booking| {
+            let own = &booking.reservation;
+            let counts = !matches!(booking.status, Status::Released(..));
+            counts && own.run == run && own.verb == VERB && own.cost == *cost
+        });
+        own.map(|booking| booking.reservation.id.clone()).ok_or_else(|| {
+            Failure::arguments(format!(
+                "{run} has a selection that the budget of {} has no reservation for; omit \
+                 --register, or choose another folder with --out",
+                account.set.name
+            ))
+        })
+    }
+
+    /// Replaces the planned cost by that of the ledger; gives the reservation back if there is none.
+    pub fn settle(&self) -> Outcome {
+        if !self.ledger.exists() {
+            let reason = "the selection failed before its first release";
+            return Ok(self.register.release(&self.id, reason)?);
+        }
+        let ledger = Ledger::read(&self.ledger)?;
+        if ledger.entries() == 0 {
+            return Ok(());
+        }
+        let releases = ledger.spent().clone();
+        Ok(self.register.settle(&Settlement {
+            reservation: self.id.clone(),
+            cost: Cost { releases, ..self.cost.clone() },
+            entries: ledger.entries(),
+            ledger: ledger.hash().to_owned(),
+            cut_short: false,
+        })?)
+    }
+}
