@@ -155,6 +155,8 @@ impl Account {
             Event::PoissonGaussian { noise_multiplier, .. }
             | Event::Selection { noise_multiplier, .. } => 999.0 / noise_multiplier,
             Event::RandomizedResponse { .. } => 1e6,
+            // Noise does not change the δ of a threshold.
+            Event::Threshold { .. } => f64::INFINITY,
         });
         let most = most.fold(1e9, f64::min);
         if most <= 1.0 {

@@ -31,7 +31,7 @@ const COMMON: [&str; 4] = ["training", "data", "privacy", "compute"];
 
 /// All keys, each with its section.
 fn all() -> Vec<(&'static str, &'static str)> {
-    let sections: [(&str, &[&str]); 12] = [
+    let sections: [(&str, &[&str]); 13] = [
         ("model", fields::<ModelSection>()),
         ("model.tuning.lora", fields::<LoraSettings>()),
         ("data", fields::<DataSection>()),
