@@ -38,9 +38,12 @@ pub fn luhn(text: &str) -> bool {
     text.len() >= 2 && text.bytes().all(|byte| byte.is_ascii_digit()) && sum.is_multiple_of(10)
 }
 
-/// A payment card: 13 to 19 digits that begin like those of an issuer of cards (2 to 6, except 7).
+/// A payment card: 13 to 19 digits that begin like those of an issuer of cards (2221 to 2720, or 3 to
+/// 6).
 pub fn card(text: &str) -> bool {
-    (13..=19).contains(&text.len()) && text.starts_with(['2', '3', '4', '5', '6']) && luhn(text)
+    let first = text.get(..4).and_then(|first| first.parse::<u32>().ok()).unwrap_or(0);
+    let is_issued = (2221..=2720).contains(&first) || (3000..=6999).contains(&first);
+    (13..=19).contains(&text.len()) && is_issued && luhn(text)
 }
 
 /// Length of an IBAN by its country; countries that are not listed are not recognized.

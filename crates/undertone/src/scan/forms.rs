@@ -4,7 +4,8 @@ use super::{Finding, Kind, Text, checksums, stands_alone};
 use regex::Regex;
 
 const IBAN: &str = r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}";
-const CARD: &str = r"\d(?:[ -]?\d){12,18}";
+/// In one piece, in groups of four, or in those of American Express and Diners Club.
+const CARD: &str = r"\d{4}[ -]\d{4}[ -]\d{4}[ -]\d{1,7}|\d{4}[ -]\d{6}[ -]\d{4,5}|\d{13,19}";
 const URL: &str = r"(?i:https?://|ftp://|www\.)[^\s<>\x22'`{}|\\^\[\]]+";
 
 /// A date in numbers, or with the name of a month in English, German, French, Spanish or Italian.

@@ -25,10 +25,11 @@ pub fn shares(noisy: &[f64]) -> Vec<f64> {
     counts.iter().map(|count| if total > 0.0 { count / total } else { 0.0 }).collect()
 }
 
-/// The cells that stand out of the noise: those below std · √(2 ln cells), which noise alone rarely
-/// exceeds in any of them, count as 0. Without this, the noise of empty cells would make tails.
+/// The cells that stand out of the noise: those below 3.5 standard deviations, which noise alone
+/// exceeds in one of 44 cells with a probability of 1 %, count as 0. Without this, the noise of empty
+/// cells would make tails.
 pub fn denoised(noisy: &[f64], std: f64) -> Vec<f64> {
-    let least = std * (2.0 * (noisy.len().max(2) as f64).ln()).sqrt();
+    let least = 3.5 * std;
     noisy.iter().map(|count| if *count < least { 0.0 } else { *count }).collect()
 }
 
