@@ -101,9 +101,9 @@ mod tests {
             (40.0, 1000.0, 2.536_296_514_956_550_9e-7),
         ];
         for (mu, eps, expected) in reference {
-            let found = delta(mu, eps);
-            assert!(found.contains(expected), "μ={mu} ε={eps}: {found:?}");
-            assert!(found.gap() < 1e-9 * expected, "μ={mu} ε={eps}: {found:?}");
+            let bounds = delta(mu, eps);
+            assert!(bounds.contains(expected), "μ={mu} ε={eps}: {bounds:?}");
+            assert!(bounds.gap() < 1e-9 * expected, "μ={mu} ε={eps}: {bounds:?}");
         }
     }
 
@@ -111,10 +111,10 @@ mod tests {
     fn largest_mu_inverts_epsilon() {
         for (eps, del) in [(1e-3, 1e-18), (1.0, 1e-5), (8.0, 1e-5), (1e3, 0.5)] {
             let mu = largest_mu(eps, del).unwrap();
-            let found = epsilon(mu, del);
+            let bounds = epsilon(mu, del);
             assert!(
-                found.upper <= eps * (1.0 + 1e-11) && found.lower > eps * (1.0 - 1e-8),
-                "{eps} {del} {found:?}"
+                bounds.upper <= eps * (1.0 + 1e-11) && bounds.lower > eps * (1.0 - 1e-8),
+                "{eps} {del} {bounds:?}"
             );
         }
     }

@@ -65,8 +65,8 @@ impl PlannedSpending {
 
     /// Bounds on ε after exactly `releases` releases.
     fn bounds(&mut self, releases: u64) -> Result<Bounds> {
-        if let Some(found) = self.computed.get(&releases) {
-            return Ok(*found);
+        if let Some(known) = self.computed.get(&releases) {
+            return Ok(*known);
         }
         let (mut all, mut left) = (self.before.clone(), releases);
         for part in &self.parts {
@@ -74,12 +74,12 @@ impl PlannedSpending {
             all.push(part.event, count);
             left -= count;
         }
-        let found = match all.releases() {
+        let bounds = match all.releases() {
             0 => Bounds::exact(0.0),
             _ => epsilon(&all, self.delta, Accountant::Auto)?.epsilon,
         };
-        self.computed.insert(releases, found);
-        Ok(found)
+        self.computed.insert(releases, bounds);
+        Ok(bounds)
     }
 }
 

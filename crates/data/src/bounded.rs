@@ -127,15 +127,15 @@ pub(crate) fn within<T: Send + 'static>(
     let started = thread.spawn(move || {
         TELL.set(Some(Box::new(move || drop(exceeded.send(Err(Stopped::Memory))))));
         LEFT.set(bytes);
-        let found = guarded(work).map_err(Stopped::Broken);
+        let outcome = guarded(work).map_err(Stopped::Broken);
         LEFT.set(UNBOUNDED);
-        drop(done.send(found));
+        drop(done.send(outcome));
     });
     if let Err(e) = started {
         return Err(Stopped::Broken(format!("its thread cannot be started: {e}")));
     }
     match outcome.recv_timeout(longest) {
-        Ok(found) => found,
+        Ok(outcome) => outcome,
         Err(RecvTimeoutError::Timeout) => Err(Stopped::Time),
         Err(RecvTimeoutError::Disconnected) => Err(Stopped::Broken("its thread ended".into())),
     }

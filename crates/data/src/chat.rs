@@ -177,9 +177,9 @@ impl Template {
         // Blocks that mark the assistant's turns, which only transformers supports.
         let source = match Regex::new(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}") {
             Ok(marks) => marks
-                .replace_all(&source, |found: &regex::Captures| {
-                    let word = if found.get(2).is_some() { "endif" } else { "if true" };
-                    format!("{{%{} {word} {}%}}", &found[1], &found[3])
+                .replace_all(&source, |captures: &regex::Captures| {
+                    let word = if captures.get(2).is_some() { "endif" } else { "if true" };
+                    format!("{{%{} {word} {}%}}", &captures[1], &captures[3])
                 })
                 .into_owned(),
             Err(_) => source,
@@ -288,15 +288,15 @@ fn stated(config: &Path) -> Result<String> {
     let text = undertone_settings::read_settings(config).map_err(|_| missing())?;
     let keys: Value = serde_json::from_str(&text)
         .map_err(|e| Error::ChatTemplate { file: config.into(), reason: e.to_string() })?;
-    let found = match &keys["chat_template"] {
+    let template = match &keys["chat_template"] {
         Value::String(text) => Some(text.clone()),
         Value::Array(all) => {
-            let named = all.iter().find(|one| one["name"] == "default");
-            named.and_then(|one| one["template"].as_str()).map(str::to_owned)
+            let named = all.iter().find(|entry| entry["name"] == "default");
+            named.and_then(|entry| entry["template"].as_str()).map(str::to_owned)
         }
         _ => None,
     };
-    found.ok_or_else(missing)
+    template.ok_or_else(missing)
 }
 
 /// The message of an error.
@@ -362,15 +362,20 @@ mod tests {
 
     #[test]
     fn the_assistants_turns_are_found() {
-        let found = laid_out(&template(CHATML).unwrap(), TURNS).unwrap();
-        assert!(found.text.starts_with("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"));
-        let turns: Vec<&str> = found.assistant.iter().map(|at| &found.text[at.clone()]).collect();
+        let conversation = laid_out(&template(CHATML).unwrap(), TURNS).unwrap();
+        assert!(
+            conversation
+                .text
+                .starts_with("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+        );
+        let turns: Vec<&str> =
+            conversation.assistant.iter().map(|at| &conversation.text[at.clone()]).collect();
         assert_eq!(turns, ["hello<|im_end|>\n", "no<|im_end|>\n"]);
         // The marks by which transformers locates assistant turns change nothing.
         let marked = CHATML
             .replace("messages %}", "messages %}{%- generation -%}")
             .replace("{% endfor %}", "{%- endgeneration %}{% endfor %}");
-        assert_eq!(laid_out(&template(&marked).unwrap(), TURNS).unwrap(), found);
+        assert_eq!(laid_out(&template(&marked).unwrap(), TURNS).unwrap(), conversation);
     }
 
     /// A template that omits reasoning from earlier turns: only the last turn is learned.
@@ -379,8 +384,9 @@ mod tests {
         let source = "{% for m in messages %}{{ '<' + m.role + '>' }}\
              {% if m.role == 'assistant' and loop.last %}{{ 'think ' }}{% endif %}{{ m.content }}\
              {% endfor %}{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}";
-        let found = laid_out(&template(source).unwrap(), TURNS).unwrap();
-        let turns: Vec<&str> = found.assistant.iter().map(|at| &found.text[at.clone()]).collect();
+        let conversation = laid_out(&template(source).unwrap(), TURNS).unwrap();
+        let turns: Vec<&str> =
+            conversation.assistant.iter().map(|at| &conversation.text[at.clone()]).collect();
         assert_eq!(turns, ["think no"]);
     }
 
@@ -388,15 +394,15 @@ mod tests {
     fn methods_of_python_and_tojson_work() {
         let source = "{% for m in messages %}{{ m['content'].strip().upper() }}{{ m | tojson }}\
              {% endfor %}{% if add_generation_prompt %}{% endif %}";
-        let one = r#"[{"role": "assistant", "content": " a "}]"#;
-        let found = laid_out(&template(source).unwrap(), one).unwrap();
-        assert!(found.text.starts_with("A{\"content\":\" a \""), "{}", found.text);
+        let turn = r#"[{"role": "assistant", "content": " a "}]"#;
+        let conversation = laid_out(&template(source).unwrap(), turn).unwrap();
+        assert!(conversation.text.starts_with("A{\"content\":\" a \""), "{}", conversation.text);
     }
 
     /// As in Python. With the library's method, the first of these would never terminate.
     #[test]
     fn counting_comes_to_an_end() {
-        let one = r#"[{"role": "assistant", "content": "x"}]"#;
+        let turn = r#"[{"role": "assistant", "content": "x"}]"#;
         for (source, count) in [
             ("'aé'.count('')", "3"),
             ("''.count('')", "1"),
@@ -404,10 +410,14 @@ mod tests {
             ("[1, 2, 1].count(1)", "2"),
         ] {
             let source = format!("{{% for m in messages %}}{{{{ {source} }}}}{{% endfor %}}");
-            assert_eq!(laid_out(&template(&source).unwrap(), one).unwrap().text, count, "{source}");
+            assert_eq!(
+                laid_out(&template(&source).unwrap(), turn).unwrap().text,
+                count,
+                "{source}"
+            );
         }
         let source = "{{ ([1] * 10 ** 15).count(2) }}";
-        let message = laid_out(&template(source).unwrap(), one).unwrap_err();
+        let message = laid_out(&template(source).unwrap(), turn).unwrap_err();
         assert!(message.contains("too long to count"), "{message}");
     }
 

@@ -142,9 +142,9 @@ impl Run {
 
 /// A contradiction between the canary audit and the ledger's ε, if there is one.
 fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String>> {
-    let (Some(found), Some(ledger)) = (&audit.one_run, ledger) else { return Ok(None) };
-    let refuted = found.promised_curve_is_refuted;
-    let found = &found.found;
+    let (Some(one_run), Some(ledger)) = (&audit.one_run, ledger) else { return Ok(None) };
+    let refuted = one_run.promised_curve_is_refuted;
+    let found = &one_run.found;
     let proved = ledger.guarantee(found.delta)?.epsilon.upper;
     // Without the figure, which comes from the data: public reports contain this sentence too.
     let said = if found.epsilon_lower > proved {

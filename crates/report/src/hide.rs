@@ -97,10 +97,11 @@ fn last(path: &str) -> &str {
 /// The name, with a number appended if another file has the same name.
 fn free(name: &str, taken: &mut BTreeSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name} ({number})"));
-    let found = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
-    let found = found.unwrap_or_else(|| name.to_owned());
-    taken.insert(found.clone());
-    found
+    let unused =
+        std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
+    let unused = unused.unwrap_or_else(|| name.to_owned());
+    taken.insert(unused.clone());
+    unused
 }
 
 #[cfg(test)]

@@ -127,8 +127,8 @@ impl Rules {
             name if name.starts_with("validation/") => self.measured,
             _ => self.all,
         };
-        let found = scalars(record).into_iter().filter(|(name, _)| is_written(name));
-        let mut metrics: BTreeMap<&str, f64> = found.filter(|(_, x)| x.is_finite()).collect();
+        let written = scalars(record).into_iter().filter(|(name, _)| is_written(name));
+        let mut metrics: BTreeMap<&str, f64> = written.filter(|(_, x)| x.is_finite()).collect();
         if let Some(clip) = record.clip.filter(|_| self.private || self.all) {
             metrics.insert("clip", clip);
         }
@@ -220,12 +220,12 @@ impl EventLog {
         if rules.format == LogFormat::Csv {
             return Ok(());
         }
-        let found = summary.metrics.validation.as_ref().filter(|_| rules.measured);
+        let validation = summary.metrics.validation.as_ref().filter(|_| rules.measured);
         let end = Event::End {
             step: summary.steps,
             private: summary.private,
             guarantee: summary.guarantee.as_ref(),
-            metrics: found.map_or_else(BTreeMap::new, of_validation),
+            metrics: validation.map_or_else(BTreeMap::new, of_validation),
         };
         let path = rules.path(paths);
         append(&path, &line(end))
@@ -245,13 +245,13 @@ fn line(event: Event) -> String {
 
 fn of_validation(metrics: &Metrics) -> BTreeMap<&'static str, f64> {
     let figures = match metrics {
-        Metrics::Classification(found) => vec![
-            ("validation/accuracy", found.accuracy),
-            ("validation/f1", found.f1),
-            ("validation/loss", found.loss),
+        Metrics::Classification(metrics) => vec![
+            ("validation/accuracy", metrics.accuracy),
+            ("validation/f1", metrics.f1),
+            ("validation/loss", metrics.loss),
         ],
-        Metrics::Language(found) => {
-            vec![("validation/perplexity", found.perplexity), ("validation/loss", found.loss)]
+        Metrics::Language(metrics) => {
+            vec![("validation/perplexity", metrics.perplexity), ("validation/loss", metrics.loss)]
         }
     };
     figures.into_iter().filter(|(_, figure)| figure.is_finite()).collect()
@@ -259,22 +259,22 @@ fn of_validation(metrics: &Metrics) -> BTreeMap<&'static str, f64> {
 
 /// The settings of a run file by dotted key, without paths, columns and label names.
 fn settings(plan: &RunFile) -> BTreeMap<String, Value> {
-    let mut found = BTreeMap::new();
+    let mut flat = BTreeMap::new();
     if let Ok(Value::Object(sections)) = serde_json::to_value(plan) {
-        flatten("", &sections, &mut found);
+        flatten("", &sections, &mut flat);
     }
-    found
+    flat
 }
 
-fn flatten(prefix: &str, members: &Map<String, Value>, found: &mut BTreeMap<String, Value>) {
+fn flatten(prefix: &str, members: &Map<String, Value>, flat: &mut BTreeMap<String, Value>) {
     for (key, value) in members {
         let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
-            Value::Object(members) => flatten(&name, members, found),
+            Value::Object(members) => flatten(&name, members, flat),
             Value::Null => {}
             _ if NOT_SETTINGS.contains(&key.as_str()) => {}
             other => {
-                found.insert(name, other.clone());
+                flat.insert(name, other.clone());
             }
         }
     }

@@ -168,15 +168,15 @@ fn proved(
     if plan.privacy.delta.is_some_and(|delta| delta != stated.delta) {
         return wrong(&at, "states a guarantee at another δ than the plan's");
     }
-    let found = ledger.guarantee(stated.delta)?;
+    let recomputed = ledger.guarantee(stated.delta)?;
     let of_plan = ledger.as_planned().map(|planned| planned.guarantee(stated.delta)).transpose()?;
     let stated_of_plan = summary.stopped.as_ref().and_then(|it| it.guarantee_of_plan.as_ref());
     let same_plan = match (stated_of_plan, &of_plan) {
         (None, None) => true,
-        (Some(stated), Some(found)) => is_same(stated, found),
+        (Some(stated), Some(recomputed)) => is_same(stated, recomputed),
         _ => false,
     };
-    if !is_same(stated, &found) || !same_plan {
+    if !is_same(stated, &recomputed) || !same_plan {
         return wrong(&at, "states another guarantee than the ledger beside it proves");
     }
     let stated_mode = match (plan.privacy.mode, plan.training.seed) {
@@ -184,22 +184,22 @@ fn proved(
         (ModeName::Proved, Some(_)) => Mode::Seeded,
         (ModeName::Proved, None) => Mode::Proved,
     };
-    if found.mode != stated_mode {
+    if recomputed.mode != stated_mode {
         return wrong(&path, "was written in another mode than the plan's");
     }
-    if summary.private && found.mode != Mode::Proved {
+    if summary.private && recomputed.mode != Mode::Proved {
         return wrong(&at, "says that the run is private, but its ledger guarantees nothing");
     }
-    Ok((Some(ledger), Some(found)))
+    Ok((Some(ledger), Some(recomputed)))
 }
 
 /// Whether two guarantees are the same up to rounding.
-fn is_same(stated: &Guarantee, found: &Guarantee) -> bool {
+fn is_same(stated: &Guarantee, recomputed: &Guarantee) -> bool {
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
-    close(stated.epsilon.upper, found.epsilon.upper)
-        && close(stated.epsilon.lower, found.epsilon.lower)
+    close(stated.epsilon.upper, recomputed.epsilon.upper)
+        && close(stated.epsilon.lower, recomputed.epsilon.lower)
         && (stated.unit, stated.adjacency, stated.threat, stated.mode)
-            == (found.unit, found.adjacency, found.threat, found.mode)
+            == (recomputed.unit, recomputed.adjacency, recomputed.threat, recomputed.mode)
 }
 
 /// Checks that the ledger's first line describes this run and that it has an entry for each

@@ -76,12 +76,12 @@ impl Lease {
 
     fn take_after(path: &Path, folder: &Path, patience: Duration, beat: Duration) -> Result<Self> {
         let mut own = Written::own();
-        if let Some(found) = Written::read(path).filter(|found| found.machine != own.machine) {
+        if let Some(holder) = Written::read(path).filter(|holder| holder.machine != own.machine) {
             let begun = Instant::now();
             while begun.elapsed() < patience {
                 std::thread::sleep(patience / 20);
                 match Written::read(path) {
-                    Some(now) if now != found => return Err(in_use(folder, &now)),
+                    Some(now) if now != holder => return Err(in_use(folder, &now)),
                     _ => {}
                 }
             }

@@ -37,8 +37,8 @@ pub fn check_output(path: &Path, reads: &[&Path], is_ours: impl Fn(&str) -> bool
     }
     match place.symlink_metadata() {
         Err(_) => Ok(()),
-        Ok(found) if found.is_dir() => refuse("is a folder; name a file"),
-        Ok(found) if !found.is_file() => {
+        Ok(metadata) if metadata.is_dir() => refuse("is a folder; name a file"),
+        Ok(metadata) if !metadata.is_file() => {
             refuse("is a link or a device, not a regular file; name another file")
         }
         Ok(_) => {
@@ -60,7 +60,7 @@ pub fn check_output(path: &Path, reads: &[&Path], is_ours: impl Fn(&str) -> bool
 pub fn check_new_folder(path: &Path) -> Result<()> {
     match path.symlink_metadata() {
         Err(_) => Ok(()),
-        Ok(found) if !found.is_dir() => Err(Error::folder(path, "is a file; name a folder")),
+        Ok(metadata) if !metadata.is_dir() => Err(Error::folder(path, "is a file; name a folder")),
         Ok(_) => match std::fs::read_dir(path).map_err(Error::io(path))?.next() {
             None => Ok(()),
             Some(_) => Err(Error::folder(path, "already contains files; name a new folder")),

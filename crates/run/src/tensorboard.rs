@@ -28,19 +28,19 @@ impl TensorboardWriter {
     /// Opens the file and keeps only the events up to step `steps`; a resumed run rewrites the
     /// later ones.
     pub fn open(path: &Path, steps: u64) -> Result<Self> {
-        let there = match read_bytes(path, u64::MAX) {
+        let existing = match read_bytes(path, u64::MAX) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(Error::io(path)(e)),
         };
-        let mut kept: Vec<u8> = events(&there)
+        let mut kept: Vec<u8> = events(&existing)
             .take_while(|(step, _)| *step <= steps)
             .flat_map(|(_, record)| record.to_vec())
             .collect();
         if kept.is_empty() {
             kept = record(&[event(0), bytes(3, b"brain.Event:2")].concat());
         }
-        if kept != there {
+        if kept != existing {
             write_atomically(path, |out| out.write_all(&kept))?;
         }
         let file = OpenOptions::new().append(true).open(path).map_err(Error::io(path))?;
@@ -71,14 +71,14 @@ pub fn scalars(record: &Record) -> Vec<(&'static str, f64)> {
         ("epsilon", record.epsilon),
     ];
     match &record.validation {
-        Some(Metrics::Classification(found)) => scalars.extend([
-            ("validation/accuracy", Some(found.accuracy)),
-            ("validation/f1", Some(found.f1)),
-            ("validation/loss", Some(found.loss)),
+        Some(Metrics::Classification(metrics)) => scalars.extend([
+            ("validation/accuracy", Some(metrics.accuracy)),
+            ("validation/f1", Some(metrics.f1)),
+            ("validation/loss", Some(metrics.loss)),
         ]),
-        Some(Metrics::Language(found)) => scalars.extend([
-            ("validation/perplexity", Some(found.perplexity)),
-            ("validation/loss", Some(found.loss)),
+        Some(Metrics::Language(metrics)) => scalars.extend([
+            ("validation/perplexity", Some(metrics.perplexity)),
+            ("validation/loss", Some(metrics.loss)),
         ]),
         None => {}
     }

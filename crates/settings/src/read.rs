@@ -11,11 +11,11 @@ pub const MOST_OF_SETTINGS: u64 = 64 << 20;
 /// Opens a regular file, following symbolic links.
 pub fn open_regular(path: &Path) -> Result<File> {
     // Check before opening: opening a FIFO blocks until there is a writer.
-    let found = std::fs::metadata(path)?;
-    if found.is_dir() {
+    let metadata = std::fs::metadata(path)?;
+    if metadata.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    if !found.is_file() {
+    if !metadata.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
     }
     File::open(path)

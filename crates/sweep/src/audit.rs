@@ -181,12 +181,12 @@ fn mean_over<T>(
     trials: &[undertone_run::audit::Trial<T>],
     figure: impl Fn(&[T]) -> Option<f64>,
 ) -> Option<f64> {
-    let found: Vec<f64> = match trials {
+    let figures: Vec<f64> = match trials {
         [] if first.is_empty() => return None,
         [] => vec![figure(first)?],
         all => all.iter().map(|trial| figure(&trial.found)).collect::<Option<_>>()?,
     };
-    crate::statistics::mean(&found)
+    crate::statistics::mean(&figures)
 }
 
 /// Ratio of two counts, summed over all kinds of PII.

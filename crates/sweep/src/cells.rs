@@ -56,7 +56,7 @@ impl Cells {
                     .or(column.validation_examples)
                     .or(sweep.file.validation_examples);
                 subsets.replace(&mut plan.data, training, validation).map_err(mistake)?;
-                let mut found = Vec::new();
+                let mut of_seeds = Vec::new();
                 for seed in seeds(sweep, &plan) {
                     let plan = {
                         let mut seeded = plan.clone();
@@ -64,14 +64,14 @@ impl Cells {
                         seeded
                     };
                     let same = runs.iter().position(|run| run.plan == plan);
-                    found.push(same.unwrap_or(runs.len()));
+                    of_seeds.push(same.unwrap_or(runs.len()));
                     if same.is_none() {
                         let tail = seed.map_or(String::new(), |seed| format!(", seed {seed}"));
                         let folder = folder(&row.label, &column.label, seed, &runs);
                         runs.push(Run { name: format!("{name}{tail}"), folder, plan });
                     }
                 }
-                cells.push(Some(found));
+                cells.push(Some(of_seeds));
             }
             of.push(cells);
         }

@@ -72,9 +72,9 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Result<()> {
             series.push(Series::new(name, row as u8, Mark::Rings, published));
         }
     }
-    let heights = series.iter().flat_map(|one: &Series| {
-        let ends = one.whiskers.iter().flat_map(|&(low, high)| [low, high]);
-        one.points.iter().map(|point| point.1).chain(ends)
+    let heights = series.iter().flat_map(|curve: &Series| {
+        let ends = curve.whiskers.iter().flat_map(|&(low, high)| [low, high]);
+        curve.points.iter().map(|point| point.1).chain(ends)
     });
     let plot =
         Plot { y: Axis::around(&table.metric, heights, short), x: across.axis(table), series };

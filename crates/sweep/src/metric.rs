@@ -79,11 +79,11 @@ impl Metric {
         let summary = &run.summary;
         let attacked = || run.audit.as_ref();
         let classification = |metrics: &Option<Metrics>| match metrics {
-            Some(Metrics::Classification(found)) => Some(found.clone()),
+            Some(Metrics::Classification(metrics)) => Some(metrics.clone()),
             _ => None,
         };
         let validation = &summary.metrics.validation;
-        let found = match self {
+        let value = match self {
             Self::Accuracy => 100.0 * classification(validation)?.accuracy,
             Self::BestAccuracy => {
                 let best = summary.metrics.best_validation.as_ref();
@@ -95,7 +95,7 @@ impl Metric {
             Self::F1 => 100.0 * classification(validation)?.f1,
             Self::Loss => validation.as_ref()?.loss(),
             Self::Perplexity => match validation {
-                Some(Metrics::Language(found)) => found.perplexity,
+                Some(Metrics::Language(metrics)) => metrics.perplexity,
                 _ => return None,
             },
             // Computed from the throughput, because the seconds of a resumed run count from its
@@ -119,7 +119,7 @@ impl Metric {
             Self::PhoneExposure => audit::exposure_of_phones(attacked()?)?,
             Self::NameReciprocalRank => audit::rank_of_names(attacked()?)?,
         };
-        found.is_finite().then_some(found)
+        value.is_finite().then_some(value)
     }
 
     /// Whether it needs a validation file.

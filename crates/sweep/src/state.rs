@@ -34,10 +34,11 @@ pub fn look(folder: &Path, run: &Run) -> State {
     if !plan.exists() {
         return State::New;
     }
-    let there = Plan::read(&plan, &[]).ok();
-    if there.as_ref() != Some(&run.plan) {
+    let existing = Plan::read(&plan, &[]).ok();
+    if existing.as_ref() != Some(&run.plan) {
         // An unreadable folder could have been anything.
-        let seeded = there.is_some_and(|plan| plan.training.seed.is_some() || !plan.is_private());
+        let seeded =
+            existing.is_some_and(|plan| plan.training.seed.is_some() || !plan.is_private());
         return if seeded { State::Stale } else { State::Precious };
     }
     if !paths.is_finished() {

@@ -161,7 +161,7 @@ impl Subsets {
                 .map_err(|e| Error::mistake(format!("{}: {e}", part.file.display())))?;
             let chosen = choose(&text, part)
                 .map_err(|e| Error::mistake(format!("{}: {e}", part.file.display())))?;
-            if std::fs::read_to_string(&part.target).is_ok_and(|there| there == chosen) {
+            if std::fs::read_to_string(&part.target).is_ok_and(|existing| existing == chosen) {
                 continue;
             }
             std::fs::create_dir_all(&self.folder).map_err(|e| Error::write(&self.folder, e))?;

@@ -72,8 +72,8 @@ pub fn normalize_backward(
     const NAME: &str = "backward pass of a normalization";
     same_shape(NAME, normalized, output_gradient)?;
     is_row(NAME, normalized, weight)?;
-    let found = inverse_std.rows() * inverse_std.columns();
-    count(NAME, normalized.shape(), "standard deviations", found, normalized.rows())?;
+    let stds = inverse_std.rows() * inverse_std.columns();
+    count(NAME, normalized.shape(), "standard deviations", stds, normalized.rows())?;
     on_backend!(NAME, normalized, |B, at| {
         let (hat, inverse) = (at.get(normalized)?, at.get(inverse_std)?);
         let (weight, gradient) = (at.get(weight)?, at.get(output_gradient)?);
@@ -206,11 +206,12 @@ pub fn attend_relative_backward(
         let (output, log_sums) = (at.get(output)?, at.get(log_sums)?);
         let gradient = at.get(output_gradient)?;
         let qkv = at.get(qkv)?;
-        let found = B::attend_relative_backward(qkv, &relative, output, log_sums, gradient, shape)?;
+        let gradients =
+            B::attend_relative_backward(qkv, &relative, output, log_sums, gradient, shape)?;
         Ok(RelativeGradients {
-            qkv: B::wrap(found.qkv),
-            of_queries: B::wrap(found.of_queries),
-            of_keys: found.of_keys.map(B::wrap),
+            qkv: B::wrap(gradients.qkv),
+            of_queries: B::wrap(gradients.of_queries),
+            of_keys: gradients.of_keys.map(B::wrap),
         })
     })
 }

@@ -44,9 +44,9 @@ impl Buffer {
         let mut shelves = SHELVES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         shelves.alive_numbers += size;
         shelves.most_alive = shelves.most_alive.max(shelves.alive_numbers);
-        if let Some(found) = shelves.idle.get_mut(&size).and_then(Vec::pop) {
+        if let Some(values) = shelves.idle.get_mut(&size).and_then(Vec::pop) {
             shelves.idle_numbers -= size;
-            return Self { values: found, pooled: true };
+            return Self { values, pooled: true };
         }
         let surplus = shelves.make_room();
         drop(shelves);

@@ -17,10 +17,10 @@ impl Random {
     }
 
     pub fn normal(&mut self, count: usize, std: f32) -> Vec<f32> {
-        let mut one = || {
+        let mut draw = || {
             let (u, v) = (1.0 - self.uniform(), self.uniform());
             std * ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
         };
-        (0..count).map(|_| one()).collect()
+        (0..count).map(|_| draw()).collect()
     }
 }

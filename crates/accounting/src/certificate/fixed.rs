@@ -168,14 +168,14 @@ mod tests {
         let fixed = Fixed { bits: 300 };
         for x in [1e-3, 0.4, 1.0, 2.7, 30.0, 90.0] {
             for x in [x, -x] {
-                let found = back(fixed, &fixed.exp(&of(fixed, x)));
-                assert!((found - x.exp()).abs() <= 1e-12 * x.exp() + 1e-29, "e^{x}: {found}");
-                let found = back(fixed, &fixed.upper_tail(&of(fixed, x)));
+                let computed = back(fixed, &fixed.exp(&of(fixed, x)));
+                assert!((computed - x.exp()).abs() <= 1e-12 * x.exp() + 1e-29, "e^{x}: {computed}");
+                let computed = back(fixed, &fixed.upper_tail(&of(fixed, x)));
                 let wanted = crate::normal::upper_tail(x);
-                assert!((found - wanted).abs() <= 1e-12 * wanted + 1e-29, "{x}: {found}");
+                assert!((computed - wanted).abs() <= 1e-12 * wanted + 1e-29, "{x}: {computed}");
             }
-            let found = back(fixed, &fixed.ln(&of(fixed, x)));
-            assert!((found - x.ln()).abs() < 1e-12, "ln {x}: {found}");
+            let computed = back(fixed, &fixed.ln(&of(fixed, x)));
+            assert!((computed - x.ln()).abs() < 1e-12, "ln {x}: {computed}");
         }
     }
 

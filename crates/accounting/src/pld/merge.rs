@@ -16,7 +16,7 @@ pub fn merged(parts: Vec<(Masses, u64)>, side: Side, most: usize) -> Vec<(Masses
     for (masses, count) in parts {
         by_count.entry(count).or_default().push(masses);
     }
-    let mut found = Vec::new();
+    let mut kept = Vec::new();
     for (count, mut group) in by_count {
         // (number of masses, index in the group): the smallest first.
         let mut smallest: BinaryHeap<Reverse<(usize, usize)>> =
@@ -34,11 +34,11 @@ pub fn merged(parts: Vec<(Masses, u64)>, side: Side, most: usize) -> Vec<(Masses
             group.push(both);
             taken.push(false);
         }
-        found.extend(
+        kept.extend(
             group.into_iter().zip(taken).filter(|(_, taken)| !taken).map(|(m, _)| (m, count)),
         );
     }
-    found
+    kept
 }
 
 /// The convolution of two lists of masses, each rounded to the safe side.
@@ -93,9 +93,9 @@ mod tests {
         let other = masses(0.0, &[(0, 1.0)]);
         for side in [Side::Lower, Side::Upper] {
             let parts = vec![(a.clone(), 3), (other.clone(), 5), (b.clone(), 3)];
-            let found = merged(parts, side, 1_000);
-            assert_eq!(found.iter().map(|p| p.1).collect::<Vec<_>>(), [3, 5]);
-            let both = &found[0].0;
+            let combined = merged(parts, side, 1_000);
+            assert_eq!(combined.iter().map(|p| p.1).collect::<Vec<_>>(), [3, 5]);
+            let both = &combined[0].0;
             let wanted = [(-2, 0.1875), (0, 0.4375), (2, 0.125), (7, 0.1875), (9, 0.0625)];
             assert_eq!(both.index, wanted.map(|w| w.0));
             assert!((both.grid.offset - 0.2).abs() < 1e-15);

@@ -54,9 +54,9 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     };
     let beginning = uniform(epsilon - reserve)?.noise;
     if passes.epochs == 1 || reserve == 0.0 {
-        let found = uniform(epsilon)?;
-        let noise_multipliers = vec![found.noise; passes.epochs as usize];
-        return Ok((Schedule { noise_multipliers, answer: found.answer }, beginning));
+        let calibrated = uniform(epsilon)?;
+        let noise_multipliers = vec![calibrated.noise; passes.epochs as usize];
+        return Ok((Schedule { noise_multipliers, answer: calibrated.answer }, beginning));
     }
 
     // As σ_fir falls from `beginning`, where the list is uniform and spends ε − reserve, to 0,
@@ -70,12 +70,12 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
         });
     }
     let list = |first: f64| spread(beginning, first, step_distance, passes.epochs);
-    let found = least_noise(epsilon, delta, Accountant::Auto, (least, beginning), |first| {
+    let calibrated = least_noise(epsilon, delta, Accountant::Auto, (least, beginning), |first| {
         passes.compose(&list(first))
     })?;
-    let mut noise_multipliers = list(found.noise);
+    let mut noise_multipliers = list(calibrated.noise);
     noise_multipliers.reverse();
-    Ok((Schedule { noise_multipliers, answer: found.answer }, beginning))
+    Ok((Schedule { noise_multipliers, answer: calibrated.answer }, beginning))
 }
 
 /// Algorithm 1, lines 15 to 26: the list from the last epoch to the first.
@@ -104,15 +104,16 @@ mod tests {
         // E = 3, S = 2: both steps are S·add with add = 4·0.1/(2·3).
         let list = spread(0.5, 0.4, 2.0, 3);
         let step = 2.0 * 4.0 * 0.1 / 6.0;
-        for (found, expected) in list.iter().zip([0.4, 0.4 + step, 0.4 + 2.0 * step]) {
-            assert!((found - expected).abs() < 1e-15);
+        for (computed, expected) in list.iter().zip([0.4, 0.4 + step, 0.4 + 2.0 * step]) {
+            assert!((computed - expected).abs() < 1e-15);
         }
         // E = 4, S = 3: epoch 1 ≤ 4/2 − 1 takes add, the others S·add.
         let add = 4.0 * 0.1 / (3.0 * 4.0);
         let list = spread(0.5, 0.4, 3.0, 4);
-        for (found, expected) in list.iter().zip([0.4, 0.4 + add, 0.4 + 4.0 * add, 0.4 + 7.0 * add])
+        for (computed, expected) in
+            list.iter().zip([0.4, 0.4 + add, 0.4 + 4.0 * add, 0.4 + 7.0 * add])
         {
-            assert!((found - expected).abs() < 1e-15);
+            assert!((computed - expected).abs() < 1e-15);
         }
     }
 

@@ -73,8 +73,9 @@ pub fn shaped(
     if range.0 >= range.1 {
         return Err(Error::invalid("ratio of the first to the last noise", ratio, "closer to 1"));
     }
-    let found = least_noise(epsilon, delta, Accountant::Auto, range, |n| passes.compose(&at(n)))?;
-    Ok(Schedule { noise_multipliers: at(found.noise), answer: found.answer })
+    let calibrated =
+        least_noise(epsilon, delta, Accountant::Auto, range, |n| passes.compose(&at(n)))?;
+    Ok(Schedule { noise_multipliers: at(calibrated.noise), answer: calibrated.answer })
 }
 
 #[cfg(test)]
@@ -101,8 +102,8 @@ mod tests {
         let passes = Passes::over(5_000, 100, 4).unwrap();
         for shape in [Shape::Uniform, Shape::Linear, Shape::Exponential, Shape::Cosine, Shape::Step]
         {
-            let found = shaped(shape, &passes, 2.0, 3.0, 1e-5).unwrap();
-            let upper = found.answer.epsilon.upper;
+            let calibrated = shaped(shape, &passes, 2.0, 3.0, 1e-5).unwrap();
+            let upper = calibrated.answer.epsilon.upper;
             assert!(upper <= 3.0 && upper > 2.99, "{shape:?}: {upper}");
         }
     }

@@ -36,23 +36,23 @@ pub struct Noise {
 
 impl Noise {
     pub fn run(self, output: Output) -> Outcome {
-        let found = self.calibrate()?;
+        let calibrated = self.calibrate()?;
         if output.json {
             output::json(&json!({
-                "noise_multiplier": found.noise,
-                "epsilon": found.answer.epsilon,
+                "noise_multiplier": calibrated.noise,
+                "epsilon": calibrated.answer.epsilon,
                 "delta": self.target.delta,
-                "accountant": found.answer.accountant,
-                "certified": found.answer.certified,
-                "adjacency": found.answer.adjacency,
+                "accountant": calibrated.answer.accountant,
+                "certified": calibrated.answer.certified,
+                "adjacency": calibrated.answer.adjacency,
             }));
             return Ok(());
         }
-        let mut rows = vec![("noise multiplier", output::noise(found.noise))];
-        rows.extend(output::explain(&found.answer));
+        let mut rows = vec![("noise multiplier", output::noise(calibrated.noise))];
+        rows.extend(output::explain(&calibrated.answer));
         output::rows(&rows);
         output::line("");
-        output::line(output::sentence(&found.answer));
+        output::line(output::sentence(&calibrated.answer));
         Ok(())
     }
 

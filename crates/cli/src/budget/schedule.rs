@@ -60,16 +60,16 @@ impl Schedule {
             NoiseSchedule::Cosine => Some(Shape::Cosine),
             NoiseSchedule::Step => Some(Shape::Step),
         };
-        let (found, beginning) = match shape {
+        let (schedule, beginning) = match shape {
             Some(shape) => {
-                let found = schedule::shaped(
+                let schedule = schedule::shaped(
                     shape,
                     &passes,
                     self.ratio.unwrap_or(2.0),
                     self.target.epsilon,
                     self.target.delta,
                 )?;
-                (found, None)
+                (schedule, None)
             }
             None => {
                 let asked = Ewpba {
@@ -78,23 +78,23 @@ impl Schedule {
                     step_distance: self.step_distance.unwrap_or(2.0),
                     reserve: self.reserve.unwrap_or(1.0),
                 };
-                let (found, beginning) = schedule::ewpba(&asked, &passes)?;
-                (found, Some(beginning))
+                let (schedule, beginning) = schedule::ewpba(&asked, &passes)?;
+                (schedule, Some(beginning))
             }
         };
         let name =
             self.method.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
         if let Some(path) = self.chart.file()? {
-            plot::schedule(path, &name, &found.noise_multipliers, beginning)?;
+            plot::schedule(path, &name, &schedule.noise_multipliers, beginning)?;
         }
         if output.json {
             let mut object = json!({
                 "method": name,
-                "noise_multipliers": found.noise_multipliers,
-                "epsilon": found.answer.epsilon,
+                "noise_multipliers": schedule.noise_multipliers,
+                "epsilon": schedule.answer.epsilon,
                 "delta": self.target.delta,
-                "accountant": found.answer.accountant,
-                "adjacency": found.answer.adjacency,
+                "accountant": schedule.answer.accountant,
+                "adjacency": schedule.answer.adjacency,
                 "sampling_rate": passes.sampling_rate,
                 "steps_per_epoch": passes.steps_per_epoch,
             });
@@ -104,7 +104,7 @@ impl Schedule {
             output::json(&object);
             return Ok(());
         }
-        let rows: Vec<Vec<String>> = found
+        let rows: Vec<Vec<String>> = schedule
             .noise_multipliers
             .iter()
             .enumerate()
@@ -114,13 +114,13 @@ impl Schedule {
             .collect();
         output::table(&["epoch", "steps", "noise multiplier"], &rows);
         output::line("");
-        let mut explained = output::explain(&found.answer);
+        let mut explained = output::explain(&schedule.answer);
         if let Some(beginning) = beginning {
             explained.insert(0, ("beginning", output::noise(beginning)));
         }
         output::rows(&explained);
         output::line("");
-        output::line(output::sentence(&found.answer));
+        output::line(output::sentence(&schedule.answer));
         Ok(())
     }
     fn refuse_what_has_no_effect(&self) -> Outcome {

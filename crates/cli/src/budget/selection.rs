@@ -52,12 +52,12 @@ impl Selection {
         let event = Event::Selection { runs, noise_multiplier, sampling_rate, steps };
         let whole = Composition::new(Adjacency::AddRemove).with(event, 1);
         let answer = epsilon(&whole, self.delta, Accountant::Rdp)?;
-        let one = Composition::dp_sgd(noise_multiplier, sampling_rate, steps);
-        let one = epsilon(&one, self.delta, Accountant::Auto)?;
+        let of_run = Composition::dp_sgd(noise_multiplier, sampling_rate, steps);
+        let of_run = epsilon(&of_run, self.delta, Accountant::Auto)?;
         if output.json {
             output::json(&json!({
                 "epsilon": answer.epsilon,
-                "epsilon_of_one_run": one.epsilon,
+                "epsilon_of_one_run": of_run.epsilon,
                 "delta": self.delta,
                 "runs": runs,
                 "mean_runs": runs.mean(),
@@ -69,7 +69,7 @@ impl Selection {
         }
         let mut rows = vec![
             ("mean number of runs", format!("{:.2}", runs.mean())),
-            ("ε of one run", output::interval(&one.epsilon)),
+            ("ε of one run", output::interval(&of_run.epsilon)),
         ];
         rows.extend(output::explain(&answer));
         output::rows(&rows);

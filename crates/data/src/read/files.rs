@@ -21,19 +21,19 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
         path.to_str().filter(|text| text.contains(['*', '?', '['])).filter(|_| !path.exists());
     let Some(pattern) = pattern else { return Ok(vec![path.to_owned()]) };
     let wrong = |reason: String| Error::Io { file: path.into(), reason };
-    let mut found = Vec::new();
+    let mut matching = Vec::new();
     for entry in glob::glob(pattern).map_err(|e| wrong(format!("the pattern is wrong: {e}")))? {
         let entry = entry.map_err(|e| wrong(e.to_string()))?;
         if entry.is_file() {
-            found.push(entry);
+            matching.push(entry);
         }
-        if found.len() > MOST_FILES {
+        if matching.len() > MOST_FILES {
             return Err(wrong(format!("it matches more than {MOST_FILES} files")));
         }
     }
-    match found.is_empty() {
+    match matching.is_empty() {
         true => Err(Error::NoFiles { pattern: path.into() }),
-        false => Ok(found),
+        false => Ok(matching),
     }
 }
 
@@ -51,13 +51,13 @@ fn shards(folder: &Path) -> Result<Vec<PathBuf>> {
             path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"))
                 && path.is_file()
         };
-        let mut found: Vec<PathBuf> =
+        let mut files: Vec<PathBuf> =
             entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_parquet).collect();
-        if found.is_empty() {
+        if files.is_empty() {
             continue;
         }
-        found.sort();
-        let splits: BTreeSet<String> = found.iter().map(|path| split(path)).collect();
+        files.sort();
+        let splits: BTreeSet<String> = files.iter().map(|path| split(path)).collect();
         if splits.len() > 1 {
             if !splits.contains("train") {
                 let names: Vec<&str> = splits.iter().map(String::as_str).collect();
@@ -71,10 +71,10 @@ fn shards(folder: &Path) -> Result<Vec<PathBuf>> {
                     ),
                 });
             }
-            found.retain(|path| split(path) == "train");
+            files.retain(|path| split(path) == "train");
         }
-        complete(&found).map_err(|reason| Error::Io { file: folder.into(), reason })?;
-        return Ok(found);
+        complete(&files).map_err(|reason| Error::Io { file: folder.into(), reason })?;
+        return Ok(files);
     }
     Err(none())
 }
@@ -89,8 +89,8 @@ fn complete(files: &[PathBuf]) -> std::result::Result<(), String> {
              dataset; remove one of them"
         ));
     }
-    let there: BTreeSet<u64> = numbers.iter().map(|&(number, _)| number).collect();
-    match (0..total).find(|number| !there.contains(number)) {
+    let present: BTreeSet<u64> = numbers.iter().map(|&(number, _)| number).collect();
+    match (0..total).find(|number| !present.contains(number)) {
         Some(missing) => Err(format!(
             "shard {missing:05}-of-{total:05} is missing; download it, or name the shards to read \
              with a pattern, such as folder/train-*.parquet"

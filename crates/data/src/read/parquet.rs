@@ -73,15 +73,15 @@ impl Parquet {
             line: self.row,
             column: column.into(),
         };
-        let found = record.get_column_iter().find(|(name, _)| *name == column);
-        let found = found.ok_or_else(missing)?.1;
-        if matches!(found, Field::Group(_) | Field::ListInternal(_) | Field::MapInternal(_)) {
+        let field = record.get_column_iter().find(|(name, _)| *name == column);
+        let field = field.ok_or_else(missing)?.1;
+        if matches!(field, Field::Group(_) | Field::ListInternal(_) | Field::MapInternal(_)) {
             // Columns of these types are read only if requested as JSON.
-            return nested::json(found).map(|value| value.to_string()).ok_or_else(|| {
+            return nested::json(field).map(|value| value.to_string()).ok_or_else(|| {
                 unreadable(&self.file, format!("column {column:?} has values of another type"))
             });
         }
-        Ok(match found {
+        Ok(match field {
             Field::Null => return Err(missing()),
             Field::Str(text) => text.clone(),
             Field::Bytes(bytes) => String::from_utf8(bytes.data().to_vec())

@@ -113,8 +113,8 @@ fn token() -> Option<String> {
         let path = folder_in("HF_TOKEN_PATH").or_else(|| Some(hf_home()?.join("token")))?;
         undertone_settings::read_settings(&path).ok()
     };
-    let found = std::env::var("HF_TOKEN").ok().or_else(kept)?;
-    Some(found.trim().to_owned()).filter(|token| !token.is_empty())
+    let token = std::env::var("HF_TOKEN").ok().or_else(kept)?;
+    Some(token.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
 fn explained(error: &ApiError) -> String {
@@ -244,23 +244,23 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(own.join("refs/main"), "0123abcd\n").unwrap();
         std::fs::write(own.join("refs/pr/1"), "../../elsewhere").unwrap();
-        let found = |text: &str| HubModel::parse(text).unwrap().cached(cache.path());
+        let cached = |text: &str| HubModel::parse(text).unwrap().cached(cache.path());
         for file in ["config.json", "tokenizer.json", "model-1.safetensors"] {
             std::fs::write(folder.join(file), "{}").unwrap();
         }
-        assert_eq!(found("owner/small"), None, "no weights");
+        assert_eq!(cached("owner/small"), None, "no weights");
         let index = |second: &str| {
             let map =
                 format!(r#"{{"weight_map": {{"a": "model-1.safetensors", "b": "{second}"}}}}"#);
             std::fs::write(folder.join(INDEX), map).unwrap();
         };
         index("model-2.safetensors");
-        assert_eq!(found("owner/small"), None, "a shard is missing");
+        assert_eq!(cached("owner/small"), None, "a shard is missing");
         index("model-1.safetensors");
-        assert_eq!(found("owner/small"), Some(folder.clone()));
-        assert_eq!(found("owner/small@0123abcd"), Some(folder));
-        assert_eq!(found("owner/small@v2"), None);
-        assert_eq!(found("owner/small@pr/1"), None, "a path is no commit");
-        assert_eq!(found("owner/other"), None);
+        assert_eq!(cached("owner/small"), Some(folder.clone()));
+        assert_eq!(cached("owner/small@0123abcd"), Some(folder));
+        assert_eq!(cached("owner/small@v2"), None);
+        assert_eq!(cached("owner/small@pr/1"), None, "a path is no commit");
+        assert_eq!(cached("owner/other"), None);
     }
 }

@@ -84,11 +84,11 @@ impl Reading {
             Err(source) => return Err(Error::Io { path, source }),
         };
         let wrong = |problem: String| Error::Config { path: path.clone(), problem };
-        let found: Self =
+        let reading: Self =
             serde_json::from_str(&text).map_err(|e| wrong(format!("is damaged: {e}")))?;
-        if found.max_tokens == 0 {
+        if reading.max_tokens == 0 {
             return Err(wrong("max_tokens must be at least 1".into()));
         }
-        Ok(Some(found))
+        Ok(Some(reading))
     }
 }

@@ -122,10 +122,10 @@ impl Weights {
         let data_start = 8 + header;
         let index = self.files.len();
         let mut last_byte = data_start;
-        let mut found: Vec<_> = metadata.tensors().into_iter().collect();
+        let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
         // Sorted, so that the first error reported does not depend on hash order.
-        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        for (name, info) in found {
+        tensors.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        for (name, info) in tensors {
             let (from, to) = info.data_offsets;
             let end = data_start.checked_add(to as u64);
             match end {

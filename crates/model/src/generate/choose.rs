@@ -162,8 +162,8 @@ mod tests {
         assert!(two[2] == 0.0 && two[3] == 0.0 && two[0] > 0.2);
         // The most likely token has probability 0.64, so 0.6 keeps only that one and 0.7 adds the
         // second.
-        let one = frequencies(&Settings { top_p: 0.6, ..Settings::default() }, &logits);
-        assert!((one[1] - 1.0).abs() < 1e-9);
+        let likeliest = frequencies(&Settings { top_p: 0.6, ..Settings::default() }, &logits);
+        assert!((likeliest[1] - 1.0).abs() < 1e-9);
         let both = frequencies(&Settings { top_p: 0.7, ..Settings::default() }, &logits);
         assert!(both[0] > 0.2 && both[2] == 0.0);
     }

@@ -113,8 +113,8 @@ pub fn generate(
     if settings.beams > 1 {
         for (texts, prompts) in texts.chunks_mut(settings.batch).zip(prompts.chunks(settings.batch))
         {
-            let found = device.compute(|| beam::search(model, prompts, settings))?;
-            texts.iter_mut().zip(found).for_each(|(text, found)| *text = found);
+            let beams = device.compute(|| beam::search(model, prompts, settings))?;
+            texts.iter_mut().zip(beams).for_each(|(text, beam)| *text = beam);
             done(prompts.len());
         }
         return Ok(texts);

@@ -257,7 +257,7 @@ impl Attention {
                 match (&self.relative, &relative) {
                     (Some(layer), Some(kept)) => {
                         let terms = kept.terms();
-                        let found = tensor::attend_relative_backward(
+                        let gradients = tensor::attend_relative_backward(
                             &qkv,
                             &terms,
                             &mixed,
@@ -266,8 +266,8 @@ impl Attention {
                             &shape,
                         )?;
                         let saved = (&qkv, kept);
-                        of_terms = layer.backward(pass, self, saved, &found, receiver)?;
-                        found.qkv
+                        of_terms = layer.backward(pass, self, saved, &gradients, receiver)?;
+                        gradients.qkv
                     }
                     _ => tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?,
                 }
@@ -325,21 +325,21 @@ impl Padded {
     /// Returns `None` if there is no padding.
     fn of(pass: &Pass) -> Option<Self> {
         let visible = pass.visible?;
-        let mut found =
+        let mut padded =
             Self { starts: vec![0], queries: Vec::new(), keys: Vec::new(), at: Vec::new() };
         for (window, &tokens) in pass.starts.windows(2).zip(visible) {
             let rows: Vec<u32> = (window[0] as u32..window[1] as u32).collect();
             for piece in rows.chunks(tokens.max(1)) {
-                let first = found.queries.len() as u32;
-                found.at.extend(first..first + piece.len() as u32);
-                found.queries.extend(piece);
+                let first = padded.queries.len() as u32;
+                padded.at.extend(first..first + piece.len() as u32);
+                padded.queries.extend(piece);
                 // The last piece may be short; results for the extra queries are not used.
-                found.queries.resize(first as usize + tokens, rows[0]);
-                found.keys.extend(&rows[..tokens]);
-                found.starts.push(found.queries.len());
+                padded.queries.resize(first as usize + tokens, rows[0]);
+                padded.keys.extend(&rows[..tokens]);
+                padded.starts.push(padded.queries.len());
             }
         }
-        Some(found)
+        Some(padded)
     }
 
     /// Masks that are 1 for the query columns and 0 for the key and value columns, and the reverse.
@@ -401,7 +401,7 @@ mod tests {
         let spread = padded.spread(attention, &qkv).unwrap();
         let shape = AttentionShape { starts: &padded.starts, ..attention.shape(&pass) };
         let (mixed, _) = tensor::attend(&spread, &shape).unwrap();
-        let found = tensor::gather(&mixed, &padded.at).unwrap().to_host().unwrap();
+        let gathered = tensor::gather(&mixed, &padded.at).unwrap().to_host().unwrap();
         let qkv = qkv.to_host().unwrap();
         for (window, tokens) in starts.windows(2).zip(visible) {
             for (row, head) in (window[0]..window[1]).flat_map(|r| (0..4).map(move |h| (r, h))) {
@@ -415,7 +415,7 @@ mod tests {
                 for j in 0..4 {
                     let wanted: f64 =
                         seen().map(|key| score(key) / total * f64::from(part(key, 2)[j])).sum();
-                    let got = f64::from(found.row(row)[4 * head + j]);
+                    let got = f64::from(gathered.row(row)[4 * head + j]);
                     assert!((got - wanted).abs() < 1e-5, "{row}, {head}: {got}, not {wanted}");
                 }
             }

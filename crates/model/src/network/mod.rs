@@ -262,14 +262,14 @@ impl Model {
     /// The position of each token that the data holder's half reads. Padding has positions like any
     /// other token, except in RoBERTa, where all padding shares a dedicated position.
     fn lower_positions(&self, starts: &[usize], visible: Option<&[usize]>) -> Vec<u32> {
-        let mut found = positions(starts);
+        let mut lowered = positions(starts);
         let own = self.network.embeddings.positions.is_some_and(|(_, first)| first > 0);
         for (window, &length) in starts.windows(2).zip(visible.into_iter().flatten()) {
             if own {
-                found[window[0] + length..window[1]].fill(PADDING);
+                lowered[window[0] + length..window[1]].fill(PADDING);
             }
         }
-        found
+        lowered
     }
 
     /// Hidden states `[tokens, hidden]` after the embeddings, after each block, and after the final

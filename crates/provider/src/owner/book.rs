@@ -89,10 +89,10 @@ impl Book {
     /// The task and certificate pinned on first use of an address.
     pub fn pin(&self, url: &str) -> Result<Option<Pin>> {
         let ask = "SELECT task, fingerprint FROM pins WHERE url = ?1";
-        let found = self
+        let pinned = self
             .connection
             .query_row(ask, [url], |row| Ok(Pin { task: row.get(0)?, fingerprint: row.get(1)? }));
-        Ok(found.optional()?)
+        Ok(pinned.optional()?)
     }
 
     /// Pins the task of an address, and its certificate.

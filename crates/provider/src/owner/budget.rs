@@ -156,11 +156,11 @@ impl<'a> Budget<'a> {
     /// Rejects a ledger created with another secret, or by a version with different ids: its rows
     /// would get fresh noise that the ledger does not cover.
     fn check_terms(&self, ledger: &Ledger) -> Result<()> {
-        let (found, terms) = (ledger.terms(), self.terms());
-        if *found == terms {
+        let (kept, terms) = (ledger.terms(), self.terms());
+        if *kept == terms {
             return Ok(());
         }
-        if found.id == terms.id && !found.assumptions.iter().any(|text| text == ROWS) {
+        if kept.id == terms.id && !kept.assumptions.iter().any(|text| text == ROWS) {
             return Err(Error::mistake(format!(
                 "{} was created by an earlier version with other release ids: the same rows would \
                  get fresh noise that no ledger entry covers. Nothing more is released under this \
@@ -195,7 +195,7 @@ fn ledger_path(folder: &Path, purpose: Purpose) -> PathBuf {
 /// All ledgers in the folder.
 fn ledgers(home: &Home) -> Result<Vec<PathBuf>> {
     let tasks = home.tasks();
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in tasks.read_dir().map_err(Error::io(&tasks))? {
         let folder = entry.map_err(Error::io(&tasks))?.path();
         for purpose in [Purpose::Contribution, Purpose::Query] {
@@ -203,12 +203,12 @@ fn ledgers(home: &Home) -> Result<Vec<PathBuf>> {
             // If the head file has entries but the ledger is missing, the ledger was removed, and
             // reading it fails.
             if path.exists() || was_begun(&path) {
-                found.push(path);
+                paths.push(path);
             }
         }
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }
 
 /// Whether the head file states that the ledger had entries.

@@ -90,19 +90,19 @@ impl Provider {
         if response.status != 200 {
             return Err(Error::failed(format!("{url} has no task: {}", response.problem())));
         }
-        let found = hash(&response.body);
+        let current = hash(&response.body);
         let wanted = self.task.or(pin.as_ref().map(|pin| pin.task));
-        if wanted.is_some_and(|wanted| wanted != found) {
-            return Err(Error::mistake(changed(&url, &found)));
+        if wanted.is_some_and(|wanted| wanted != current) {
+            return Err(Error::mistake(changed(&url, &current)));
         }
         let task = Task::parse(&response.body)?;
-        let folder = home.task(&found);
+        let folder = home.task(&current);
         make_private(&folder)?;
         undertone_run::write_atomically(&folder.join("task.json"), |out| {
             out.write_all(&response.body)
         })?;
-        home.book.set_pin(&url, &Pin { task: found, fingerprint: self.fingerprint })?;
-        Ok(Pinned { task, hash: found, is_new: true })
+        home.book.set_pin(&url, &Pin { task: current, fingerprint: self.fingerprint })?;
+        Ok(Pinned { task, hash: current, is_new: true })
     }
 
     /// Checks that the token is valid and that the provider still has the task; returns the owner's
@@ -122,24 +122,24 @@ impl Provider {
         }
         let said: Enrolled = serde_json::from_slice(&response.body)
             .map_err(|e| Error::failed(format!("the answer from {url} cannot be read: {e}")))?;
-        let found = unhex::<32>(&said.task).unwrap_or_default();
-        if found != *task {
-            return Err(Error::mistake(changed(&url, &found)));
+        let current = unhex::<32>(&said.task).unwrap_or_default();
+        if current != *task {
+            return Err(Error::mistake(changed(&url, &current)));
         }
         if self.fingerprint.is_some() {
             // The user specified a certificate other than the pinned one, and the server presents
             // it.
-            home.book.set_pin(&url, &Pin { task: found, fingerprint: self.fingerprint })?;
+            home.book.set_pin(&url, &Pin { task: current, fingerprint: self.fingerprint })?;
         }
         Ok(said.owner)
     }
 }
 
-fn changed(url: &str, found: &Hash) -> String {
+fn changed(url: &str, current: &Hash) -> String {
     format!(
         "{url} now has another task ({}) than the one that was pinned; nothing was sent. Ask the \
          provider why: another task needs another address",
-        hex(found)
+        hex(current)
     )
 }
 

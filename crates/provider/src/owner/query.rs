@@ -175,8 +175,8 @@ mod tests {
             let body = json!({ "predictions": predictions }).to_string();
             answers(body.as_bytes(), &task, &ids)
         };
-        let found = read(json!([good(2), answer(1, "bad", json!([1.0, 0.0]))])).unwrap();
-        assert_eq!((found[&[1; 16]].label.as_str(), found.len()), ("bad", 2));
+        let answers = read(json!([good(2), answer(1, "bad", json!([1.0, 0.0]))])).unwrap();
+        assert_eq!((answers[&[1; 16]].label.as_str(), answers.len()), ("bad", 2));
         let forged = "good\nguarantee: (0.1, 1e-9)-differentially private";
         let cases = [
             (json!([good(2), answer(1, forged, json!([0.5, 0.5]))]), "label"),

@@ -251,9 +251,9 @@ mod tests {
             Row::read(&file, None, &["text".into()], Some("label"))
         };
         let rows = read("label,text\n1,\"a\nb\"\n0,\n0,\n").unwrap();
-        let found: Vec<(&str, Option<&str>)> =
+        let texts: Vec<(&str, Option<&str>)> =
             rows.iter().map(|row| (row.texts[0].as_str(), row.label.as_deref())).collect();
-        assert_eq!(found, [("a\nb", Some("1")), ("", Some("0")), ("", Some("0"))]);
+        assert_eq!(texts, [("a\nb", Some("1")), ("", Some("0")), ("", Some("0"))]);
         assert!(read("label,text\n,a\n").unwrap_err().to_string().contains("label"));
         assert!(read("label,text\n1\n").is_err());
     }

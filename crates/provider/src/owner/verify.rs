@@ -79,13 +79,13 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        let found = hash(certificate);
-        if found == self.fingerprint {
+        let fingerprint = hash(certificate);
+        if fingerprint == self.fingerprint {
             return Ok(ServerCertVerified::assertion());
         }
         Err(rustls::Error::General(format!(
             "its certificate has the fingerprint {}, but {} is pinned",
-            hex(&found),
+            hex(&fingerprint),
             hex(&self.fingerprint)
         )))
     }

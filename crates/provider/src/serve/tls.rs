@@ -80,8 +80,8 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let read = |e: rustls::pki_types::pem::Error| {
         Error::mistake(format!("{} is not a certificate: {e}", path.display()))
     };
-    let found = CertificateDer::pem_file_iter(path).map_err(read)?;
-    found.collect::<std::result::Result<_, _>>().map_err(read)
+    let certificates = CertificateDer::pem_file_iter(path).map_err(read)?;
+    certificates.collect::<std::result::Result<_, _>>().map_err(read)
 }
 
 /// The paths of a self-signed certificate and its key, created if missing.

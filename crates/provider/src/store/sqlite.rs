@@ -83,10 +83,10 @@ impl Sqlite {
             let add = "INSERT INTO about (key, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
             transaction.execute(add, params![key, value])?;
             let ask = "SELECT value FROM about WHERE key = ?1";
-            let found: String = transaction.query_row(ask, [key], |row| row.get(0))?;
-            if found != value {
+            let stored: String = transaction.query_row(ask, [key], |row| row.get(0))?;
+            if stored != value {
                 return Err(Error::mistake(format!(
-                    "{} is the store of another {key} ({found}); choose another one with --store",
+                    "{} is the store of another {key} ({stored}); choose another one with --store",
                     path.display()
                 )));
             }
@@ -137,8 +137,8 @@ impl Store for Sqlite {
 
     fn owners(&mut self) -> Result<Vec<Owner>> {
         let mut ask = self.connection.prepare(&format!("{OWNER} ORDER BY id"))?;
-        let found = ask.query_map([], owner)?;
-        Ok(found.collect::<rusqlite::Result<_>>()?)
+        let rows = ask.query_map([], owner)?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     fn revoke(&mut self, name: &str) -> Result<bool> {

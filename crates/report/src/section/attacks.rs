@@ -20,8 +20,8 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     if !audit.membership.is_empty() {
         section = membership(section, run);
     }
-    if let Some(found) = &audit.one_run.map(|one_run| one_run.found) {
-        section = one_run(section, run, found)?;
+    if let Some(result) = &audit.one_run.map(|one_run| one_run.found) {
+        section = one_run(section, run, result)?;
     }
     if !audit.exposure.is_empty() {
         section = section.with(Block::Table(exposure(&audit.exposure))).paragraph(
@@ -112,24 +112,24 @@ fn membership(section: Section, run: &Run) -> Section {
 
 /// The lower bound on ε from canaries, which must not exceed the ledger's upper bound at the same
 /// δ.
-fn one_run(section: Section, run: &Run, found: &OneRun) -> Result<Section> {
+fn one_run(section: Section, run: &Run, result: &OneRun) -> Result<Section> {
     let mut facts = vec![
         (
             "Canaries".to_owned(),
             format!(
                 "{}; {} membership guesses, {} correct",
-                words::count(found.canaries),
-                found.guesses,
-                found.right
+                words::count(result.canaries),
+                result.guesses,
+                result.right
             ),
         ),
         (
             "ε, at least".to_owned(),
             format!(
                 "{:.4} at δ = {}, with {:.0} % confidence",
-                (found.epsilon_lower * 1e4).floor() / 1e4,
-                words::small(found.delta),
-                100.0 * found.confidence
+                (result.epsilon_lower * 1e4).floor() / 1e4,
+                words::small(result.delta),
+                100.0 * result.confidence
             ),
         ),
     ];
@@ -137,7 +137,7 @@ fn one_run(section: Section, run: &Run, found: &OneRun) -> Result<Section> {
         "One training run with canaries, each included by a fair coin flip, bounds ε from below:",
     );
     if let Some(ledger) = run.ledger.as_ref().filter(|_| run.summary.private) {
-        let proved = ledger.guarantee(found.delta)?.epsilon.upper;
+        let proved = ledger.guarantee(result.delta)?.epsilon.upper;
         facts.push((
             "ε of the ledger, at most".to_owned(),
             format!("{} at the same δ", rounded_up(proved)),
@@ -170,14 +170,14 @@ fn exposure(secrets: &[SecretExposure]) -> Table {
 
 fn found_exposure(kinds: &[ExposureOfKind]) -> Table {
     let bits = |interval: &Interval| bracketed(interval, 1.0, 1, "");
-    let row = |found: &ExposureOfKind| {
+    let row = |of_kind: &ExposureOfKind| {
         vec![
-            words_of(&found.kind),
-            words::count(found.trained.exposures.len()),
-            bits(&found.trained.exposure),
-            bits(&found.pretrained.exposure),
-            area(&found.trained.mean_reciprocal_rank),
-            area(&found.pretrained.mean_reciprocal_rank),
+            words_of(&of_kind.kind),
+            words::count(of_kind.trained.exposures.len()),
+            bits(&of_kind.trained.exposure),
+            bits(&of_kind.pretrained.exposure),
+            area(&of_kind.trained.mean_reciprocal_rank),
+            area(&of_kind.pretrained.mean_reciprocal_rank),
         ]
     };
     let head =
@@ -190,13 +190,13 @@ fn found_exposure(kinds: &[ExposureOfKind]) -> Table {
 }
 
 fn extraction(kinds: &[Extraction]) -> Table {
-    let row = |found: &Extraction| {
+    let row = |of_kind: &Extraction| {
         vec![
-            words_of(&found.kind),
-            words::count(found.in_training),
-            words::count(found.written),
-            words::count(found.right),
-            share(&found.recall),
+            words_of(&of_kind.kind),
+            words::count(of_kind.in_training),
+            words::count(of_kind.written),
+            words::count(of_kind.right),
+            share(&of_kind.recall),
         ]
     };
     let head = ["kind", "in the training data", "generated", "correct", "recall"];
@@ -207,13 +207,13 @@ fn extraction(kinds: &[Extraction]) -> Table {
 
 fn reconstruction(kinds: &[ReconstructionOfKind]) -> Table {
     // PII that the base model also fills in has not been leaked by fine-tuning.
-    let row = |found: &ReconstructionOfKind| {
-        let others = found.not_known_before.as_ref().unwrap_or(&found.trained);
+    let row = |of_kind: &ReconstructionOfKind| {
+        let others = of_kind.not_known_before.as_ref().unwrap_or(&of_kind.trained);
         vec![
-            words_of(&found.kind),
+            words_of(&of_kind.kind),
             words::count(others.targets),
             share(&others.top_1),
-            share(&found.pretrained.top_1),
+            share(&of_kind.pretrained.top_1),
         ]
     };
     let head = ["kind", "masked", "top-1 accuracy", "base model"];

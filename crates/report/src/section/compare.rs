@@ -224,10 +224,10 @@ fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
         (&alone, 3, Mark::Rings, "no guarantee; ε of the ledger alone"),
     ] {
         if !points.is_empty() {
-            let mut found =
+            let mut group =
                 Series::new(name, ink, mark, points.iter().map(|(_, point)| *point).collect());
-            found.names = points.iter().map(|(name, _)| name.clone()).collect();
-            series.push(found);
+            group.names = points.iter().map(|(name, _)| name.clone()).collect();
+            series.push(group);
         }
     }
     let figures =

@@ -54,9 +54,9 @@ fn all() -> Vec<(&'static str, &'static str)> {
 
 /// The names of a struct's fields.
 fn fields<T: DeserializeOwned>() -> &'static [&'static str] {
-    let mut found: &'static [&'static str] = &[];
-    let _ = T::deserialize(Fields(&mut found));
-    found
+    let mut fields: &'static [&'static str] = &[];
+    let _ = T::deserialize(Fields(&mut fields));
+    fields
 }
 
 /// Deserializes nothing; records the fields that a struct requests.

@@ -260,9 +260,9 @@ impl Reference {
 
     /// The default shown in the table for a key. `stated` is the default in the doc comment.
     fn default(&mut self, path: &str, stated: String) -> String {
-        let found = self.default_of(path).cloned();
+        let default = self.default_of(path).cloned();
         if let Some(key) = AutoKey::ALL.iter().find(|key| key.path() == path) {
-            return match found {
+            return match default {
                 Some(value) if !key.has_no_fixed_default() => {
                     format!("auto (`{}`)", written(&value))
                 }
@@ -271,9 +271,9 @@ impl Reference {
         }
         let is_fixed = !stated.starts_with("required")
             && stated != "none"
-            && !matches!(&found, Some(Value::Array(values)) if values.is_empty());
+            && !matches!(&default, Some(Value::Array(values)) if values.is_empty());
         let bare = stated.trim_matches('`');
-        let Some(value) = found.filter(|_| is_fixed) else {
+        let Some(value) = default.filter(|_| is_fixed) else {
             let is_bare = bare.parse::<f64>().is_ok() || ["true", "false"].contains(&bare);
             let is_word = bare.chars().all(|c| c.is_ascii_lowercase() || c == '-');
             return match bare {

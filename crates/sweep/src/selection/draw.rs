@@ -108,8 +108,8 @@ mod tests {
             if drawn.len() < counts.len() {
                 counts[drawn.len()] += 1.0;
             }
-            for one in &drawn {
-                chosen[one.candidate] += 1.0;
+            for run in &drawn {
+                chosen[run.candidate] += 1.0;
                 all += 1.0;
             }
         }

@@ -93,8 +93,8 @@ fn halves<'a, V, const N: usize>(
 fn totals(rows: &[[f32; 16]; 8]) -> [f32; 8] {
     let four: [[f32; 16]; 4] = std::array::from_fn(|i| fold::<8>(&rows[i], &rows[i + 4]));
     let two: [[f32; 16]; 2] = std::array::from_fn(|i| fold::<4>(&four[i], &four[i + 2]));
-    let one = fold::<2>(&two[0], &two[1]);
-    std::array::from_fn(|row| one[2 * row] + one[2 * row + 1])
+    let halves = fold::<2>(&two[0], &two[1]);
+    std::array::from_fn(|row| halves[2 * row] + halves[2 * row + 1])
 }
 
 /// Adds the two halves of each run of 2·SIZE lanes of both rows: the results of the first row go to

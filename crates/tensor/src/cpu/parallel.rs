@@ -41,15 +41,15 @@ pub fn map_with_space<T: Send>(
     count: usize,
     body: impl Fn(usize, &mut Vec<f32>) -> T + Sync,
 ) -> Vec<T> {
-    let mut found: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
     let spaces = Mutex::new(Vec::new());
-    pieces(found.iter_mut(), |i, found| {
+    pieces(results.iter_mut(), |i, result| {
         let space = || spaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut own = space().pop().unwrap_or_default();
-        *found = Some(body(i, &mut own));
+        *result = Some(body(i, &mut own));
         space().push(own);
     });
-    found.into_iter().map(|found| found.expect("each task runs once")).collect()
+    results.into_iter().map(|result| result.expect("each task runs once")).collect()
 }
 
 /// With fewer values than this, one thread is faster than two.

@@ -167,18 +167,18 @@ pub fn backward(
     let of_queries = relative.map_or(0, |relative| relative.of_queries.columns());
     let of_keys = relative.and_then(|relative| relative.of_keys).map_or(0, Host::columns);
     let zeros = |columns: usize| Host::from_vec(tokens, columns, vec![0.0; tokens * columns]);
-    let mut found = RelativeGradients {
+    let mut gradients = RelativeGradients {
         qkv: zeros(columns),
         of_queries: zeros(of_queries),
         of_keys: (of_keys > 0).then(|| zeros(of_keys)),
     };
     let mut no_keys = [];
-    let key_values = match &mut found.of_keys {
+    let key_values = match &mut gradients.of_keys {
         Some(keys) => keys.values_mut(),
         None => &mut no_keys[..],
     };
-    let of_qkv = by_sequence(found.qkv.values_mut(), shape, columns);
-    let of_queries = by_sequence(found.of_queries.values_mut(), shape, of_queries);
+    let of_qkv = by_sequence(gradients.qkv.values_mut(), shape, columns);
+    let of_queries = by_sequence(gradients.of_queries.values_mut(), shape, of_queries);
     let of_keys = by_sequence(key_values, shape, of_keys);
     let parts = of_qkv.into_iter().zip(of_queries.into_iter().zip(of_keys));
     let pieces = shape
@@ -191,7 +191,7 @@ pub fn backward(
         #[inline(always)]
         |piece| backward_sequence(qkv, relative, saved, output_gradient, shape, piece),
     );
-    found
+    gradients
 }
 
 #[inline(always)]

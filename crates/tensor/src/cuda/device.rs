@@ -151,13 +151,13 @@ impl Gpu {
     fn new(ordinal: usize) -> Result<Self> {
         let count = count()?;
         if ordinal >= count {
-            let found = match count {
+            let available = match count {
                 0 => "no GPU".to_owned(),
                 1 => "one GPU, number 0".to_owned(),
                 _ => format!("{count} GPUs, numbers 0 to {}", count - 1),
             };
             return Err(Error::NoGpu(format!(
-                "there is no GPU {ordinal}: the driver finds {found}"
+                "there is no GPU {ordinal}: the driver finds {available}"
             )));
         }
         Library::ALL.into_iter().try_for_each(Library::load)?;

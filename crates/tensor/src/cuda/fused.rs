@@ -209,7 +209,7 @@ impl FusedProducts {
         let preference = result::create_matmul_pref().map_err(failed)?;
         // SAFETY: description, layouts and preference have just been created, and every attribute
         // is set to a value of its type.
-        let found = unsafe {
+        let choice = unsafe {
             set(
                 description,
                 Attribute::CUBLASLT_MATMUL_DESC_TRANSA,
@@ -245,7 +245,7 @@ impl FusedProducts {
             let of_choice =
                 if key.batch_invariant { key.layouts(INVARIANT_ROWS)? } else { layouts };
             let [a, b, c, d] = of_choice;
-            let found =
+            let choice =
                 result::get_matmul_algo_heuristic(self.handle, description, a, b, c, d, preference);
             let _ = result::destroy_matmul_pref(preference);
             if key.batch_invariant {
@@ -253,11 +253,11 @@ impl FusedProducts {
                     let _ = result::destroy_matrix_layout(layout);
                 });
             }
-            found
+            choice
         };
         let kernel = |algorithm| Kernel { description, layouts, algorithm };
-        match found {
-            Ok(found) => Ok(Some(kernel(found.algo))),
+        match choice {
+            Ok(choice) => Ok(Some(kernel(choice.algo))),
             Err(_) => {
                 destroy(description, layouts);
                 Ok(None)

@@ -111,16 +111,16 @@ pub(super) fn gradient_means(
         }
         kept.push((gradient, value, stds));
     }
-    let mut found = vec![0.0_f32; numbers];
+    let mut host_sums = vec![0.0_f32; numbers];
     // SAFETY: the buffer holds this many values.
-    unsafe { gpu.download(sums.pointer(), &mut found)? };
+    unsafe { gpu.download(sums.pointer(), &mut host_sums)? };
     drop(kept);
     let mean = |sum: f64, count: usize| sum / count.max(1) as f64;
     let means = pending.iter().map(|Pending { shape: [rows, columns], rows: at, partial }| {
-        let of_rows = found[*at..at + rows].iter().map(|&sum| mean(f64::from(sum), *columns));
+        let of_rows = host_sums[*at..at + rows].iter().map(|&sum| mean(f64::from(sum), *columns));
         let mut of_columns = vec![0.0_f64; *columns];
         for part in
-            found[*partial..partial + rows.div_ceil(ROWS) * columns].chunks((*columns).max(1))
+            host_sums[*partial..partial + rows.div_ceil(ROWS) * columns].chunks((*columns).max(1))
         {
             of_columns.iter_mut().zip(part).for_each(|(sum, x)| *sum += f64::from(*x));
         }

@@ -227,26 +227,26 @@ fn site_packages(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     }
     prefixes.extend(variable("HOME").map(|home| Path::new(&home).join(".local")));
     prefixes.extend(["/usr/local".into(), "/usr".into()]);
-    let mut found = Vec::new();
+    let mut folders = Vec::new();
     for prefix in prefixes {
         for python in children(&prefix.join("lib"), "python3") {
-            found.extend(["site-packages", "dist-packages"].map(|name| python.join(name)));
+            folders.extend(["site-packages", "dist-packages"].map(|name| python.join(name)));
         }
     }
     let mut seen = std::collections::HashSet::new();
-    found.retain(|folder| folder.is_dir() && seen.insert(folder.clone()));
-    found
+    folders.retain(|folder| folder.is_dir() && seen.insert(folder.clone()));
+    folders
 }
 
 /// The entries of a folder whose names start with `start`, in descending order.
 fn children(folder: &Path, start: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = entries
+    let mut children: Vec<PathBuf> = entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(start))
         .map(|entry| entry.path())
         .collect();
-    found.sort_by(|a, b| b.cmp(a));
-    found
+    children.sort_by(|a, b| b.cmp(a));
+    children
 }
 
 #[cfg(test)]

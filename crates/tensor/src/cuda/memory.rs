@@ -192,9 +192,9 @@ impl Constants {
 
     fn get(&mut self, bytes: &[u8]) -> Option<Arc<Buffer>> {
         let place = self.known.iter().position(|(known, _)| **known == *bytes)?;
-        let found = self.known.remove(place);
-        let buffer = found.1.clone();
-        self.known.push(found);
+        let entry = self.known.remove(place);
+        let buffer = entry.1.clone();
+        self.known.push(entry);
         Some(buffer)
     }
 

@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn tails_are_finished_with_bits_of_their_own() {
         let source = noise(5);
-        let mut found = 0;
+        let mut tails = 0;
         for round in 0..4_000 {
             let (words, normal) =
                 (blocks(&source.key, 3, round * LANES as u64), source.round(3, round));
@@ -282,11 +282,11 @@ mod tests {
                     let have = (normal[2 * LANES * i + l], normal[2 * LANES * i + LANES + l]);
                     assert!((plain.0 - have.0).abs() < 0.1 && (plain.1 - have.1).abs() < 0.1);
                     assert!(have.0.hypot(have.1) > 4.7);
-                    found += 1;
+                    tails += 1;
                 }
             }
         }
-        assert!((1..40).contains(&found), "{found} of about 8");
+        assert!((1..40).contains(&tails), "{tails} of about 8");
     }
 
     fn noise(seed: u64) -> Noise {

@@ -87,10 +87,10 @@ mod tests {
     fn without_delta_the_bound_is_that_of_a_binomial() {
         // All of 100 guesses correct: p^100 = 0.05 at p = 0.9705, so ε = ln(p/(1 − p)).
         let p = 0.05_f64.powf(0.01);
-        let found = lower_bound(1000, 100, 100, 0.0, 0.95);
-        assert!((found - (p / (1.0 - p)).ln()).abs() < 1e-6, "{found}");
+        let bound = lower_bound(1000, 100, 100, 0.0, 0.95);
+        assert!((bound - (p / (1.0 - p)).ln()).abs() < 1e-6, "{bound}");
         assert_eq!(lower_bound(1000, 100, 50, 0.0, 0.95), 0.0);
-        assert!(lower_bound(1000, 100, 100, 1e-5, 0.95) < found);
+        assert!(lower_bound(1000, 100, 100, 1e-5, 0.95) < bound);
     }
 
     /// Coin flips and scores of a mechanism that adds standard normal noise to μ times each coin.
@@ -110,13 +110,13 @@ mod tests {
         let (canaries, delta) = (10_000, 1e-5);
         for epsilon in [1.0, 4.0] {
             let mu = undertone_accounting::gaussian::largest_mu(epsilon, delta).unwrap();
-            let one = |trial: u64| {
+            let bounds_of = |trial: u64| {
                 let (scores, inside) = gaussian(trial, canaries, mu);
-                let found = audit(&scores, &inside, usual_guesses(canaries), delta, 0.95);
-                (found.epsilon_lower, found.epsilon_lower_if_gaussian)
+                let result = audit(&scores, &inside, usual_guesses(canaries), delta, 0.95);
+                (result.epsilon_lower, result.epsilon_lower_if_gaussian)
             };
             let (mut free, mut of_gaussian): (Vec<f64>, Vec<f64>) =
-                (0..100_u64).into_par_iter().map(one).unzip();
+                (0..100_u64).into_par_iter().map(bounds_of).unzip();
             for (name, bounds, share) in
                 [("any", &mut free, 0.4), ("Gaussian", &mut of_gaussian, 0.5)]
             {

@@ -168,12 +168,12 @@ pub fn mean(numbers: &[f64], confidence: f64, seed: u64) -> Interval {
     let count = numbers.len();
     let estimate = numbers.iter().sum::<f64>() / count.max(1) as f64;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut one = || numbers[((u128::from(random.next_u64()) * count as u128) >> 64) as usize];
-    let mut found: Vec<f64> =
-        (0..1000).map(|_| (0..count).map(|_| one()).sum::<f64>() / count.max(1) as f64).collect();
-    found.sort_by(f64::total_cmp);
+    let mut draw = || numbers[((u128::from(random.next_u64()) * count as u128) >> 64) as usize];
+    let mut means: Vec<f64> =
+        (0..1000).map(|_| (0..count).map(|_| draw()).sum::<f64>() / count.max(1) as f64).collect();
+    means.sort_by(f64::total_cmp);
     let tail = 0.5 * (1.0 - confidence);
-    let at = |share: f64| found[((found.len() - 1) as f64 * share).round() as usize];
+    let at = |share: f64| means[((means.len() - 1) as f64 * share).round() as usize];
     Interval { lower: at(tail).min(estimate), estimate, upper: at(1.0 - tail).max(estimate) }
 }
 

@@ -87,12 +87,12 @@ impl Collective for Mpi {
             // One extra byte, since the address of an empty vector is what MPI calls MPI_IN_PLACE.
             let mut all = pieces.concat();
             all.push(0);
-            let mut found = vec![0_u8; expected.iter().sum::<i32>() as usize + 1];
+            let mut buffer = vec![0_u8; expected.iter().sum::<i32>() as usize + 1];
             let send = Partition::new(&all[..], counts, from);
-            let mut receive = PartitionMut::new(&mut found[..], &expected[..], &to[..]);
+            let mut receive = PartitionMut::new(&mut buffer[..], &expected[..], &to[..]);
             world.all_to_all_varcount_into(&send, &mut receive);
             for (bytes, (&start, &length)) in received.iter_mut().zip(to.iter().zip(&expected)) {
-                bytes.extend(&found[start as usize..(start + length) as usize]);
+                bytes.extend(&buffer[start as usize..(start + length) as usize]);
             }
         }
         let others: u64 = lengths.iter().sum::<u64>() - lengths[self.rank];

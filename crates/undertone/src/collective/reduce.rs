@@ -64,7 +64,7 @@ impl Ranks {
 }
 
 fn write(values: &mut [f32], bytes: &[u8]) -> Result<()> {
-    each(values, bytes, |value, found| *value = found)
+    each(values, bytes, |value, read| *value = read)
 }
 
 fn add(sum: &mut [f32], bytes: &[u8]) -> Result<()> {

@@ -33,8 +33,8 @@ impl Bleu {
         self.generated += text.len() as u64;
         self.reference += reference.len() as u64;
         for order in 1..=ORDERS {
-            let (found, allowed) = (counts(&text, order), counts(&reference, order));
-            for (ngram, count) in found {
+            let (ngrams, allowed) = (counts(&text, order), counts(&reference, order));
+            for (ngram, count) in ngrams {
                 self.all[order - 1] += count;
                 self.common[order - 1] += count.min(allowed.get(ngram).copied().unwrap_or(0));
             }

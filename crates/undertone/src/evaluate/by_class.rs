@@ -44,11 +44,11 @@ mod tests {
         // "yes" three times (predicted twice), "no" twice (predicted once), "maybe" never.
         let confusion = [vec![1, 1, 0], vec![1, 2, 0], vec![0, 0, 0]];
         let labels = ["no", "yes", "maybe"].map(str::to_owned);
-        let found = by_class(&confusion, &labels);
-        let numbers = |i: usize| (found[i].examples, found[i].precision, found[i].recall);
+        let of_class = by_class(&confusion, &labels);
+        let numbers = |i: usize| (of_class[i].examples, of_class[i].precision, of_class[i].recall);
         assert_eq!(numbers(0), (2, 0.5, 0.5));
         assert_eq!(numbers(1), (3, 2.0 / 3.0, 2.0 / 3.0));
-        assert_eq!((numbers(2), found[2].f1), ((0, 0.0, 0.0), 0.0));
-        assert!((found[1].f1 - 4.0 / 6.0).abs() < 1e-12 && found[1].label == "yes");
+        assert_eq!((numbers(2), of_class[2].f1), ((0, 0.0, 0.0), 0.0));
+        assert!((of_class[1].f1 - 4.0 / 6.0).abs() < 1e-12 && of_class[1].label == "yes");
     }
 }

@@ -101,7 +101,7 @@ mod tests {
             meter.add(&example, &Prediction { loss: Some(0.5), predictions: 1, logits });
         }
         match meter.metrics() {
-            Metrics::Classification(found) => found,
+            Metrics::Classification(metrics) => metrics,
             Metrics::Language(_) => unreachable!(),
         }
     }
@@ -109,18 +109,18 @@ mod tests {
     #[test]
     fn figures_of_a_small_table() {
         // Label 1 three times (predicted twice), label 0 twice (predicted once).
-        let found = counted(2, &[(1, 1), (1, 1), (1, 0), (0, 0), (0, 1)]);
-        assert_eq!(found.examples, 5);
-        assert!((found.accuracy - 0.6).abs() < 1e-12);
-        assert!((found.f1 - 2.0 * 2.0 / 6.0).abs() < 1e-12);
-        assert!((found.loss - 0.5).abs() < 1e-12);
+        let metrics = counted(2, &[(1, 1), (1, 1), (1, 0), (0, 0), (0, 1)]);
+        assert_eq!(metrics.examples, 5);
+        assert!((metrics.accuracy - 0.6).abs() < 1e-12);
+        assert!((metrics.f1 - 2.0 * 2.0 / 6.0).abs() < 1e-12);
+        assert!((metrics.loss - 0.5).abs() < 1e-12);
         let three = counted(3, &[(0, 0), (1, 1), (2, 1)]);
         assert!((three.f1 - (1.0 + 2.0 / 3.0 + 0.0) / 3.0).abs() < 1e-12);
     }
 
     #[test]
     fn nothing_counted_is_not_a_number_nowhere() {
-        let found = counted(2, &[]);
-        assert!(found.accuracy == 0.0 && found.f1 == 0.0 && found.loss == 0.0);
+        let metrics = counted(2, &[]);
+        assert!(metrics.accuracy == 0.0 && metrics.f1 == 0.0 && metrics.loss == 0.0);
     }
 }

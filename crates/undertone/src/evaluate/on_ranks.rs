@@ -22,7 +22,7 @@ struct Carried {
 #[derive(Serialize, Deserialize)]
 struct Part {
     examples: [u8; 32],
-    found: Vec<Carried>,
+    carried: Vec<Carried>,
 }
 
 /// Like [`predict`](super::predict), but each rank computes some of the batches. The batches are
@@ -36,18 +36,18 @@ pub fn predict_on_ranks(
     want_logits: bool,
 ) -> Result<Vec<Prediction>> {
     let is_own = |batch: usize| batch % ranks.size() == ranks.rank();
-    let found =
+    let predicted =
         in_batches(examples, limits, is_own, |_, batch| predict_batch(model, batch, want_logits))?;
     if ranks.are_one() {
-        return Ok(found.into_iter().flatten().collect());
+        return Ok(predicted.into_iter().flatten().collect());
     }
     let damaged = |_| collective::Error::out_of_step();
     let own = Part {
         examples: hash(examples),
-        found: found
+        carried: predicted
             .iter()
             .enumerate()
-            .filter_map(|(i, one)| Some(carried(i, one.as_ref()?)))
+            .filter_map(|(i, prediction)| Some(carried(i, prediction.as_ref()?)))
             .collect(),
     };
     let mut all: Vec<Option<Prediction>> = vec![None; examples.len()];
@@ -61,8 +61,7 @@ pub fn predict_on_ranks(
             ))
             .into());
         }
-        for one in part.found {
-            let Carried { example, loss, predictions, logits } = one;
+        for Carried { example, loss, predictions, logits } in part.carried {
             let slot = all.get_mut(example).ok_or_else(collective::Error::out_of_step)?;
             let logits = logits.into_iter().map(f32::from_bits).collect();
             *slot = Some(Prediction { loss: loss.map(f32::from_bits), predictions, logits });
@@ -72,12 +71,12 @@ pub fn predict_on_ranks(
     Ok(all.ok_or_else(collective::Error::out_of_step)?)
 }
 
-fn carried(example: usize, one: &Prediction) -> Carried {
+fn carried(example: usize, prediction: &Prediction) -> Carried {
     Carried {
         example,
-        loss: one.loss.map(f32::to_bits),
-        predictions: one.predictions,
-        logits: one.logits.iter().map(|logit| logit.to_bits()).collect(),
+        loss: prediction.loss.map(f32::to_bits),
+        predictions: prediction.predictions,
+        logits: prediction.logits.iter().map(|logit| logit.to_bits()).collect(),
     }
 }
 

@@ -45,11 +45,11 @@ fn all_reduce(gradients: &mut Gradients, ranks: &Ranks, parameters: &Parameters)
         parameters.iter().filter(|(_, p)| p.trainable).map(|(id, _)| id).collect();
     let mut sums = gradients.take();
     let own: Vec<u8> = trainable.iter().map(|id| u8::from(sums[id.index()].is_some())).collect();
-    let found = ranks.all_gather(&own)?;
-    if found.iter().any(|found| found.len() != trainable.len()) {
+    let of_ranks = ranks.all_gather(&own)?;
+    if of_ranks.iter().any(|of_rank| of_rank.len() != trainable.len()) {
         return Err(collective::Error::out_of_step().into());
     }
-    let anywhere = |i: &usize| found.iter().any(|found| found[*i] == 1);
+    let anywhere = |i: &usize| of_ranks.iter().any(|of_rank| of_rank[*i] == 1);
     let connected: Vec<ParameterId> =
         (0..trainable.len()).filter(anywhere).map(|i| trainable[i]).collect();
     if let Some(gpus) = ranks.gpus() {

@@ -133,18 +133,18 @@ mod tests {
 
     #[test]
     fn narrow_matrices_small_tables_and_vectors_are_kept() {
-        let one = || Matrix::zeros(1, 1);
+        let matrix = || Matrix::zeros(1, 1);
         let (parameter, tokens) = (ParameterId(0), None);
         let product = Factor::Product {
             parameter,
-            input: one(),
-            output_gradient: one(),
+            input: matrix(),
+            output_gradient: matrix(),
             inputs_first: false,
             tokens: None,
         };
-        let (indices, output_gradient) = (vec![0], one());
+        let (indices, output_gradient) = (vec![0], matrix());
         let table = Factor::Rows { parameter, indices, output_gradient, tokens: None };
-        let bias = Factor::Sum { parameter, output_gradient: one(), tokens };
+        let bias = Factor::Sum { parameter, output_gradient: matrix(), tokens };
         for (factor, shape, kept) in [
             // LoRA of any common rank, in both orientations.
             (&product, [8, 768], true),
@@ -159,10 +159,10 @@ mod tests {
             (&table, [30_522, 8], false),
             (&bias, [1, 1 << 20], true),
         ] {
-            let found = Holding::of(factor, shape, KeepGradients::Small);
-            assert_eq!(found == Holding::KeptGradients, kept, "{shape:?}");
+            let holding = Holding::of(factor, shape, KeepGradients::Small);
+            assert_eq!(holding == Holding::KeptGradients, kept, "{shape:?}");
         }
-        let found = Holding::of(&product, [8, 768], KeepGradients::Vectors);
-        assert_eq!(found, Holding::Factors);
+        let holding = Holding::of(&product, [8, 768], KeepGradients::Vectors);
+        assert_eq!(holding, Holding::Factors);
     }
 }

@@ -78,10 +78,10 @@ impl ClippedSum {
         let (gradients, clipped) = (self.gradients.empty(), Clipped::default());
         let mut part = Self { gradients, clipped, unclipped: None };
         part.add(factor, factors)?;
-        let Some(found) = part.gradients.take().swap_remove(factor.parameter().index()) else {
+        let Some(gradient) = part.gradients.take().swap_remove(factor.parameter().index()) else {
             return Ok(());
         };
-        let masked = crate::tensor::weigh_rows(&found, None, mask)?;
+        let masked = crate::tensor::weigh_rows(&gradient, None, mask)?;
         self.gradients.add_matrix(factor.parameter(), masked)
     }
 

@@ -34,12 +34,12 @@ impl Tally {
     pub fn of_all(self, ranks: &Ranks, examples: usize) -> Result<Self> {
         let mut all = Self::default();
         for bytes in ranks.all_gather(&self.bytes())? {
-            let one = Self::of(&bytes).ok_or_else(collective::Error::out_of_step)?;
-            all.examples += one.examples;
-            all.positions = all.positions.wrapping_add(one.positions);
-            all.losses += one.losses;
-            all.stop += one.stop;
-            all.save += one.save;
+            let of_rank = Self::of(&bytes).ok_or_else(collective::Error::out_of_step)?;
+            all.examples += of_rank.examples;
+            all.positions = all.positions.wrapping_add(of_rank.positions);
+            all.losses += of_rank.losses;
+            all.stop += of_rank.stop;
+            all.save += of_rank.save;
         }
         let mut expected = Self::default();
         (0..examples).for_each(|position| expected.count(position));

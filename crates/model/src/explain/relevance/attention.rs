@@ -2,7 +2,7 @@
 
 use super::layers::{LinearTrace, add, add_columns, columns};
 use super::rules::{divided, features, map, product};
-use super::{Explainer, Found};
+use super::{Collected, Explainer};
 use crate::layer::attention::Attention;
 use crate::layer::head_norms;
 use crate::layer::position_bias::PositionBias;
@@ -122,10 +122,11 @@ impl Explainer {
         attention: &Attention,
         trace: &AttentionTrace,
         relevance: &Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<Host> {
         let width = attention.width;
-        let of_mixed = self.through_linear(&attention.output, &trace.output, relevance, found)?;
+        let of_mixed =
+            self.through_linear(&attention.output, &trace.output, relevance, collected)?;
         let (rows, total) = (trace.qkv.rows(), trace.qkv.columns());
         let mut of_qkv = Host::from_vec(rows, total, vec![0.0; rows * total]);
         for (head, probabilities) in trace.probabilities.iter().enumerate() {
@@ -138,7 +139,7 @@ impl Explainer {
                 Some(RelativePositions::Bias(layer)) => {
                     let scores = product(&part(at.query), false, &part(at.key), true)?;
                     let scores = map(&scores, |score| trace.scale * score);
-                    self.through_position_bias(layer, head, &scores, of_scores, found)?
+                    self.through_position_bias(layer, head, &scores, of_scores, collected)?
                 }
                 _ => of_scores,
             };
@@ -152,7 +153,7 @@ impl Explainer {
         let (mut input, mut first): (Option<Host>, usize) = (None, 0);
         for (layer, projection) in attention.projections.layers().iter().zip(&trace.projections) {
             let part = columns(&of_qkv, first..first + layer.outputs);
-            let of_input = self.through_linear(layer, projection, &part, found)?;
+            let of_input = self.through_linear(layer, projection, &part, collected)?;
             input = Some(match input {
                 Some(sum) => add(&sum, &of_input),
                 None => of_input,
@@ -171,7 +172,7 @@ impl Explainer {
         head: usize,
         scores: &Host,
         mut relevance: Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<Host> {
         let table = self.value(layer.table)?;
         let mut sums = vec![0.0; table.rows() * table.columns()];
@@ -188,7 +189,7 @@ impl Explainer {
             }
         }
         if self.is_trainable(layer.table) {
-            found.add(layer.table, &sums);
+            collected.add(layer.table, &sums);
         }
         Ok(relevance)
     }

@@ -3,7 +3,7 @@
 use super::attention::AttentionTrace;
 use super::layers::{AdapterTrace, FeedForwardTrace, add};
 use super::rules::sum;
-use super::{Explainer, Found};
+use super::{Collected, Explainer};
 use crate::layer::adapter::Adapter;
 use crate::layer::block::{Block, NormOrder};
 use crate::layer::norm::Norm;
@@ -96,7 +96,7 @@ impl Explainer {
         block: &Block,
         trace: &BlockTrace,
         relevance: Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<Host> {
         let after = block.order == NormOrder::After;
         if after {
@@ -104,36 +104,41 @@ impl Explainer {
                 &block.feed_forward_norm,
                 &trace.feed_forward_normed,
                 &relevance,
-                found,
+                collected,
             )?;
         }
         let (past, mut branch) = sum(&trace.middle, &trace.fed, &relevance);
         if let (Some(adapter), Some(trace)) =
             (&block.feed_forward_adapter, &trace.feed_forward_adapter)
         {
-            branch = self.through_adapter(adapter, trace, &branch, found)?;
+            branch = self.through_adapter(adapter, trace, &branch, collected)?;
         }
-        let branch =
-            self.through_feed_forward(&block.feed_forward, &trace.feed_forward, &branch, found)?;
+        let branch = self.through_feed_forward(
+            &block.feed_forward,
+            &trace.feed_forward,
+            &branch,
+            collected,
+        )?;
         if !after {
             self.through_norm(
                 &block.feed_forward_norm,
                 &trace.feed_forward_normed,
                 &branch,
-                found,
+                collected,
             )?;
         }
         let middle = add(&past, &branch);
         if let Some(norm) = block.attention_norm.as_ref().filter(|_| after) {
-            self.through_norm(norm, &trace.attention_normed, &middle, found)?;
+            self.through_norm(norm, &trace.attention_normed, &middle, collected)?;
         }
         let (past, mut branch) = sum(&trace.input, &trace.attended, &middle);
         if let (Some(adapter), Some(trace)) = (&block.attention_adapter, &trace.attention_adapter) {
-            branch = self.through_adapter(adapter, trace, &branch, found)?;
+            branch = self.through_adapter(adapter, trace, &branch, collected)?;
         }
-        let branch = self.through_attention(&block.attention, &trace.attention, &branch, found)?;
+        let branch =
+            self.through_attention(&block.attention, &trace.attention, &branch, collected)?;
         if let Some(norm) = block.attention_norm.as_ref().filter(|_| !after) {
-            self.through_norm(norm, &trace.attention_normed, &branch, found)?;
+            self.through_norm(norm, &trace.attention_normed, &branch, collected)?;
         }
         Ok(add(&past, &branch))
     }

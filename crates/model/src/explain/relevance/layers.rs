@@ -132,7 +132,7 @@ impl Explainer {
         layer: &Linear,
         trace: &LinearTrace,
         relevance: &Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<Host> {
         let of_outputs = layer.rescaling.as_ref().filter(|rescaling| !rescaling.of_inputs);
         if let Some(rescaling) = of_outputs {
@@ -157,10 +157,10 @@ impl Explainer {
         let through = linear(self.rule, &trace.input, &weight, in_z, &of_frozen, trainable)?;
         if let Some(weights) = through.weights {
             let weights = if layer.inputs_first { transposed(&weights) } else { weights };
-            found.add(layer.weight, &weights.dense());
+            collected.add(layer.weight, &weights.dense());
         }
         if let Some(id) = layer.bias.filter(|&id| self.is_trainable(id)) {
-            found.add(id, &bias(&trace.frozen, self.value(id)?.row(0), &of_frozen));
+            collected.add(id, &bias(&trace.frozen, self.value(id)?.row(0), &of_frozen));
         }
         let mut inputs = through.inputs;
         for ((lora, (narrow, _)), of_added) in layer.lora.iter().zip(&trace.low_rank).zip(&of_added)
@@ -169,8 +169,8 @@ impl Explainer {
             let probed = self.is_probed(lora.b);
             let (of_b, of_narrow) = match probed {
                 true => {
-                    let found = found.probes.through(self.rule, lora.b, narrow, of_added)?;
-                    (Some(found.weight), found.inputs)
+                    let through = collected.probes.through(self.rule, lora.b, narrow, of_added)?;
+                    (Some(through.weight), through.inputs)
                 }
                 false => {
                     let b = self.value(lora.b)?;
@@ -178,10 +178,11 @@ impl Explainer {
                     (through.weights, through.inputs)
                 }
             };
-            found.add(lora.b, &of_b.map(|w| w.dense().into_owned()).unwrap_or_default());
+            collected.add(lora.b, &of_b.map(|w| w.dense().into_owned()).unwrap_or_default());
             let a = self.value(lora.a)?;
             let through = linear(self.rule, &trace.input, &a, None, &of_narrow, true)?;
-            found.add(lora.a, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
+            collected
+                .add(lora.a, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
             if !probed {
                 inputs = add(&inputs, &through.inputs);
             }
@@ -205,7 +206,7 @@ impl Explainer {
         adapter: &Adapter,
         trace: &AdapterTrace,
         relevance: &Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<Host> {
         if self.is_probed(adapter.up.weight) {
             let up = adapter.up.weight;
@@ -253,9 +254,9 @@ impl Explainer {
         layer: &FeedForward,
         trace: &FeedForwardTrace,
         relevance: &Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<Host> {
-        let wide = self.through_linear(&layer.down, &trace.down, relevance, found)?;
+        let wide = self.through_linear(&layer.down, &trace.down, relevance, collected)?;
         // By equation 8, each factor of an elementwise product receives all of its relevance, and
         // by equation 11 half of it.
         let half = map(&wide, |r| 0.5 * r);
@@ -272,7 +273,7 @@ impl Explainer {
                 let gate = columns(&trace.up.output, 0..inner);
                 set_columns(&mut both, 0, &self.through_activation(&gate, half.clone()));
                 set_columns(&mut both, inner, &half);
-                self.through_linear(&layer.up, &trace.up, &both, found)
+                self.through_linear(&layer.up, &trace.up, &both, collected)
             }
             _ => {
                 let before = self.through_activation(&trace.up.output, wide);
@@ -291,10 +292,10 @@ impl Explainer {
         norm: &Norm,
         output: &Host,
         relevance: &Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<()> {
         if let Some(id) = norm.bias.filter(|&id| self.is_trainable(id)) {
-            found.add(id, &bias(output, self.value(id)?.row(0), relevance));
+            collected.add(id, &bias(output, self.value(id)?.row(0), relevance));
         }
         Ok(())
     }

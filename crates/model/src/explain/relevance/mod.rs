@@ -67,12 +67,12 @@ pub struct Relevance {
 }
 
 /// Relevance collected during the backward propagation of one example, and the random draws for it.
-struct Found {
+struct Collected {
     relevance: Relevance,
     probes: ExampleProbes,
 }
 
-impl Found {
+impl Collected {
     fn new(model: &Model, probes: ExampleProbes) -> Self {
         let of = model.parameters.iter().map(|(_, parameter)| match parameter.trainable {
             true => vec![0.0; parameter.len()],
@@ -130,7 +130,7 @@ impl Explainer {
             keep: false,
             panels: None,
         };
-        let mut found = Found::new(&self.model, self.probes.of(example));
+        let mut collected = Collected::new(&self.model, self.probes.of(example));
         let mut x =
             network.embeddings.forward(&pass, &batch.tokens, &batch.segments)?.0.to_host()?;
         let mut traces = Vec::new();
@@ -151,19 +151,19 @@ impl Explainer {
             &objective.targets,
             network.head.task_head,
         );
-        found.point(&start);
-        let mut relevance = self.through_head(&head, start, &mut found)?;
-        found.point(&relevance);
+        collected.point(&start);
+        let mut relevance = self.through_head(&head, start, &mut collected)?;
+        collected.point(&relevance);
         if let Some(norm) = &network.last_norm {
-            self.through_norm(norm, &normed, &relevance, &mut found)?;
+            self.through_norm(norm, &normed, &relevance, &mut collected)?;
         }
         for (block, trace) in network.blocks.iter().zip(&traces).rev() {
-            relevance = self.through_block(block, trace, relevance, &mut found)?;
-            found.point(&relevance);
+            relevance = self.through_block(block, trace, relevance, &mut collected)?;
+            collected.point(&relevance);
         }
         if let Some(norm) = &network.embeddings.norm {
             let embedded = &traces.first().map_or(normed, |trace| trace.input.clone());
-            self.through_norm(norm, embedded, &relevance, &mut found)?;
+            self.through_norm(norm, embedded, &relevance, &mut collected)?;
         }
         let of_token = |t| relevance.row(t).iter().map(|&r| f64::from(r)).sum();
         found.relevance.tokens = (0..relevance.rows()).map(of_token).collect();

@@ -139,13 +139,13 @@ mod tests {
         let rows = probes.rows(weight, 3);
         for k in 0..5 {
             let both = Host::from_vec(2, 3, [rows.row(k), rows.row(k)].concat());
-            let one = linear(rule, &x, &both, None, &relevance, true).unwrap();
+            let draw = linear(rule, &x, &both, None, &relevance, true).unwrap();
             let add = |sum: &mut [f64; 6], part: &Host| {
                 let part = part.dense();
                 sum.iter_mut().zip(part.iter()).for_each(|(sum, &x)| *sum += f64::from(x) / 5.0);
             };
-            add(&mut of_weight, &one.weights.unwrap());
-            add(&mut of_inputs, &one.inputs);
+            add(&mut of_weight, &draw.weights.unwrap());
+            add(&mut of_inputs, &draw.inputs);
         }
         for (have, want) in [(&found.weight, of_weight), (&found.inputs, of_inputs)] {
             for (have, want) in have.dense().iter().zip(want) {

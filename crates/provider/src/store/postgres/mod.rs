@@ -150,10 +150,10 @@ impl Store for Postgres {
 
     fn owner_of(&mut self, token: &Hash) -> Result<Option<Owner>> {
         let token = token.as_slice();
-        let found = self.ask(|Session { client, statements }| {
+        let row = self.ask(|Session { client, statements }| {
             client.query_opt(&statements.owner_of, &[&token])
         })?;
-        Ok(found.as_ref().map(owner))
+        Ok(row.as_ref().map(owner))
     }
 
     fn store(&mut self, contributions: &[Contribution], most: u64) -> Result<Vec<Stored>> {
@@ -237,8 +237,8 @@ fn store_one(
     sent: &Contribution,
     most: u64,
 ) -> Lost<Stored> {
-    let found = within.query_opt(&statements.owner_of, &[&sent.token.as_slice()])?;
-    let Some(owner) = found.as_ref().map(owner) else { return Ok(Stored::NotAllowed) };
+    let row = within.query_opt(&statements.owner_of, &[&sent.token.as_slice()])?;
+    let Some(owner) = row.as_ref().map(owner) else { return Ok(Stored::NotAllowed) };
     let epoch = sent.epoch as i32;
     let ids: Vec<&[u8]> = sent.releases.iter().map(|release| release.id.as_slice()).collect();
     let labels: Vec<i32> = sent.releases.iter().map(|release| release.label as i32).collect();

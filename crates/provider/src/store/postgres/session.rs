@@ -115,11 +115,11 @@ fn check_task(transaction: &mut Transaction, task: &Hash) -> Result<()> {
     }
     for (key, value) in [("task", task.as_str()), ("format", FORMAT)] {
         let ask = "SELECT value FROM about WHERE key = $1";
-        let found = transaction.query_opt(ask, &[&key]).map_err(failed)?;
-        let found: String = found.map_or_else(String::new, |row| row.get(0));
-        if found != value {
+        let stored = transaction.query_opt(ask, &[&key]).map_err(failed)?;
+        let stored: String = stored.map_or_else(String::new, |row| row.get(0));
+        if stored != value {
             return Err(Error::mistake(format!(
-                "the database is the store of another {key} ({found}); choose another one with \
+                "the database is the store of another {key} ({stored}); choose another one with \
                  --store"
             )));
         }

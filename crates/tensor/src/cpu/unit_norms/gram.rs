@@ -106,10 +106,10 @@ fn add_pairs<S: Simd>(
     for start in (0..matrix.columns()).step_by(run) {
         let run = start..matrix.columns().min(start + run);
         let (left, right) = (left.map(|row| &row[run.clone()]), right.map(|row| &row[run.clone()]));
-        let found = all_pairs(simd, left, right, weights.map(|weights| &weights[run.clone()]));
+        let products = all_pairs(simd, left, right, weights.map(|weights| &weights[run.clone()]));
         for i in 0..HEIGHT {
             for j in 0..WIDTH {
-                sums[i][j] += f64::from(found[i][j]);
+                sums[i][j] += f64::from(products[i][j]);
             }
         }
     }

@@ -391,8 +391,11 @@ mod tests {
                 let e = Host::from_vec(length, p, (0..length * p).map(small).collect());
                 let all = 0..length;
                 let want = plain(&a, &[&e], &all, None);
-                let found = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
-                assert!(found >= want && found <= want * 1.001, "{length} rows: {found} {want}");
+                let computed = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
+                assert!(
+                    computed >= want && computed <= want * 1.001,
+                    "{length} rows: {computed} {want}"
+                );
                 let exact: f64 = e.row(0).iter().map(|&x| f64::from(x).powi(2)).sum();
                 assert!((super::length(e.row(0)).powi(2) / exact - 1.0).abs() < SLACK);
             }
@@ -415,13 +418,13 @@ mod tests {
                     (0..d * p).map(|i| (i as f32 * seed).sin().max(0.0) * (i % 3) as f32).collect()
                 });
                 let range = 3..length + 3;
-                let found = weighted_products(
+                let computed = weighted_products(
                     &e,
                     &a,
                     std::slice::from_ref(&range),
                     &lists.each_ref().map(|list| list.as_slice()),
                 );
-                for (list, found) in lists.iter().zip(found) {
+                for (list, computed) in lists.iter().zip(computed) {
                     let mut want = 0.0;
                     for (i, weight) in list.iter().enumerate() {
                         let product =
@@ -430,14 +433,14 @@ mod tests {
                             f64::from(*weight) * range.clone().map(product).sum::<f64>().powi(2);
                     }
                     assert!(
-                        found[0] >= want,
+                        computed[0] >= want,
                         "{length} rows, {p} × {d}: {} is below {want}",
-                        found[0]
+                        computed[0]
                     );
                     assert!(
-                        found[0] <= want * 1.05,
+                        computed[0] <= want * 1.05,
                         "{length} rows, {p} × {d}: {} is far above {want}",
-                        found[0]
+                        computed[0]
                     );
                 }
             }
@@ -454,8 +457,11 @@ mod tests {
                     a[7 * 400 + 3] = broken;
                     let all = 0..length;
                     let a = Host::from_vec(length, 400, a);
-                    let found = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
-                    assert!(!found.is_finite(), "{broken} in one of {length} rows gave {found}");
+                    let computed = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
+                    assert!(
+                        !computed.is_finite(),
+                        "{broken} in one of {length} rows gave {computed}"
+                    );
                 }
             }
         });

@@ -119,16 +119,17 @@ impl Functions {
         };
         // SAFETY: the types match nccl.h and have not changed since the oldest supported version;
         // the library is never unloaded.
-        let found = unsafe { Self::of(&library) };
+        let functions = unsafe { Self::of(&library) };
         std::mem::forget(library);
-        let found = found.ok_or("the NCCL that was found lacks functions: use a newer version")?;
-        match found.version {
+        let functions =
+            functions.ok_or("the NCCL that was found lacks functions: use a newer version")?;
+        match functions.version {
             old if old < OLDEST => Err(format!(
                 "NCCL {} is too old: version {} or a later one is needed",
                 spelled(old),
                 spelled(OLDEST)
             )),
-            _ => Ok(found),
+            _ => Ok(functions),
         }
     }
 

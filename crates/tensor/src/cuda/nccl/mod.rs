@@ -149,9 +149,9 @@ impl Nccl {
     /// Broadcast: the matrix of rank 0; on other ranks, `own` only gives its shape.
     pub fn broadcast(&self, own: &CudaMatrix, has_ended: HasEnded) -> Result<CudaMatrix> {
         let own = own.in_format(NumberFormat::F32)?.dense()?;
-        let found = own.like_f32(own.rows(), own.columns())?;
+        let received = own.like_f32(own.rows(), own.columns())?;
         if !own.is_empty() {
-            let (from, to) = (pointer(&own), pointer(&found).cast_mut());
+            let (from, to) = (pointer(&own), pointer(&received).cast_mut());
             let count = own.rows() * own.columns();
             let stream = self.stream()?;
             // SAFETY: both have this many values, and the target is new.
@@ -162,7 +162,7 @@ impl Nccl {
             self.settle("broadcast", status, has_ended)?;
         }
         self.finish(has_ended)?;
-        Ok(found)
+        Ok(received)
     }
 
     /// Packs the matrices end to end into rows, the same number of rows for each rank, with zeros

@@ -100,10 +100,10 @@ impl CudaPerUnit {
 
     pub(super) fn computed(&mut self) -> Result<Vec<f64>> {
         self.compute()?;
-        let mut found = vec![0.0; self.units];
+        let mut values = vec![0.0; self.units];
         // SAFETY: the buffer has one value per unit.
-        unsafe { self.device.gpu.download(self.values.pointer(), &mut found)? };
-        Ok(found)
+        unsafe { self.device.gpu.download(self.values.pointer(), &mut values)? };
+        Ok(values)
     }
 }
 

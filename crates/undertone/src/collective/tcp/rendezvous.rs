@@ -71,8 +71,8 @@ impl Meeting {
             Err(e) => return Err(refused(&format!("cannot be read: {e}"))),
         };
         #[cfg(unix)]
-        if let Ok(found) = fs::metadata(&path)
-            && std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077 != 0
+        if let Ok(metadata) = fs::metadata(&path)
+            && std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o077 != 0
         {
             return Err(refused("is readable by others and contains the job's key: remove it"));
         }

@@ -138,8 +138,8 @@ impl Allocator for Adaclip {
             for (kind, numbers) in [("rows", &mut squares.rows), ("columns", &mut squares.columns)]
             {
                 match find(&format!("squares.{kind}.{}", squares.name)) {
-                    Some(found) if found.len() == numbers.len() => {
-                        *numbers = found;
+                    Some(restored) if restored.len() == numbers.len() => {
+                        *numbers = restored;
                     }
                     _ => all = false,
                 }

@@ -39,8 +39,8 @@ impl SecondMoments {
             match self {
                 Self::Elements(of) => {
                     let Some((sums, _)) = &mut of[id.index()] else { continue };
-                    let found = gradient.to_vec()?;
-                    for (sum, g) in sums.iter_mut().zip(found) {
+                    let values = gradient.to_vec()?;
+                    for (sum, g) in sums.iter_mut().zip(values) {
                         *sum += f64::from(g).powi(2);
                     }
                 }
@@ -49,12 +49,12 @@ impl SecondMoments {
                     let value = &parameter.value;
                     let raw =
                         NoisyGradient { gradient, value, stds: Stds::Same(0.0), divisor: 1.0 };
-                    for found in gradient_means(GradientStatistic::Square, &[raw])? {
+                    for means in gradient_means(GradientStatistic::Square, &[raw])? {
                         let add = |sums: &mut [f32], means: Vec<f64>| {
                             sums.iter_mut().zip(means).for_each(|(sum, x)| *sum += x as f32);
                         };
-                        add(&mut squares.rows, found.rows);
-                        add(&mut squares.columns, found.columns);
+                        add(&mut squares.rows, means.rows);
+                        add(&mut squares.columns, means.columns);
                     }
                 }
             }

@@ -81,19 +81,19 @@ impl Averages {
         self.sensitivity.iter().zip(&self.uncertainty).map(|(s, u)| s * u).collect()
     }
 
-    fn update(&mut self, settings: &ImportanceSettings, found: &[f32]) {
+    fn update(&mut self, settings: &ImportanceSettings, sensitivities: &[f32]) {
         let averages = self.sensitivity.iter_mut().zip(&mut self.uncertainty);
-        for ((s, u), &found) in averages.zip(found) {
-            (*s, *u) = next(settings, *s, *u, found);
+        for ((s, u), &sensitivity) in averages.zip(sensitivities) {
+            (*s, *u) = next(settings, *s, *u, sensitivity);
         }
     }
 }
 
 /// Equations 3 and 4: updates S̄ and Ū with the sensitivity S.
 #[inline(always)]
-fn next(settings: &ImportanceSettings, s: f32, u: f32, found: f32) -> (f32, f32) {
-    let s = settings.beta1.mul_add(s, (1.0 - settings.beta1) * found);
-    let u = settings.beta2.mul_add(u, (1.0 - settings.beta2) * (found - s).abs());
+fn next(settings: &ImportanceSettings, s: f32, u: f32, sensitivity: f32) -> (f32, f32) {
+    let s = settings.beta1.mul_add(s, (1.0 - settings.beta1) * sensitivity);
+    let u = settings.beta2.mul_add(u, (1.0 - settings.beta2) * (sensitivity - s).abs());
     (s, u)
 }
 
@@ -135,8 +135,8 @@ impl Importance {
                 }
             }
             Kept::Factored(factored) => {
-                for (id, found) in released.means(GradientStatistic::Sensitivity, parameters)? {
-                    factored.update(id, &found);
+                for (id, means) in released.means(GradientStatistic::Sensitivity, parameters)? {
+                    factored.update(id, &means);
                 }
             }
         }
@@ -260,7 +260,7 @@ impl Importance {
                 ("uncertainty", &mut averages.uncertainty),
             ] {
                 match find(&format!("{kind}{what}.{name}")) {
-                    Some(found) if found.len() == values.len() => *values = found,
+                    Some(restored) if restored.len() == values.len() => *values = restored,
                     _ => all = false,
                 }
             }
