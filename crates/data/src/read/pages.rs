@@ -132,8 +132,8 @@ mod tests {
             0x15, 0x00, 0x15, 0xd8, 0x04, 0x15, 0xc8, 0x01, 0x2c, 0x15, 0x02, 0x15, 0x04, 0x18, 2,
             b'a', b'b', 0x00, 0x00, 0xff,
         ];
-        let header = page_header(&header).unwrap();
-        assert_eq!(header, PageHeader { uncompressed: 300, compressed: 100, length: 19 });
+        let parsed = page_header(&header).unwrap();
+        assert_eq!(parsed, PageHeader { uncompressed: 300, compressed: 100, length: 19 });
         for cut in 0..19 {
             assert_eq!(page_header(&header[..cut]), None, "cut after {cut} bytes");
         }

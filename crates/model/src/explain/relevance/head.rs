@@ -2,7 +2,7 @@
 
 use super::layers::{LinearTrace, activate};
 use super::rules::{divided, map, zip};
-use super::{Explainer, Found};
+use super::{Collected, Explainer};
 use crate::layer::head::Pick;
 use crate::{Pass, Result};
 use undertone_tensor::Host;
@@ -90,16 +90,16 @@ impl Explainer {
         &self,
         trace: &HeadTrace,
         start: Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<Host> {
         let head = &self.model.network.head;
-        let mut relevance = self.through_linear(&head.out, &trace.out, &start, found)?;
+        let mut relevance = self.through_linear(&head.out, &trace.out, &start, collected)?;
         if let (Some(norm), Some(normed)) = (&head.norm, &trace.normed) {
-            self.through_norm(norm, normed, &relevance, found)?;
+            self.through_norm(norm, normed, &relevance, collected)?;
         }
         if let (Some((layer, _)), Some(dense)) = (&head.dense, &trace.dense) {
             let before = self.through_activation(&dense.output, relevance);
-            relevance = self.through_linear(layer, dense, &before, found)?;
+            relevance = self.through_linear(layer, dense, &before, collected)?;
         }
         let rows = match &trace.read {
             HiddenStates::Of(rows) => rows,

@@ -1,7 +1,7 @@
 //! Linear layers with LoRA or (IA)³, adapters, feed-forward networks and normalizations.
 
 use super::rules::{activation, bias, linear, map, product, sum, zip};
-use super::{Explainer, Found};
+use super::{Collected, Explainer};
 use crate::layer::adapter::Adapter;
 use crate::layer::feed_forward::{FeedForward, Gate};
 use crate::layer::linear::Linear;
@@ -136,7 +136,7 @@ impl Explainer {
     ) -> Result<Host> {
         let of_outputs = layer.rescaling.as_ref().filter(|rescaling| !rescaling.of_inputs);
         if let Some(rescaling) = of_outputs {
-            found.add(rescaling.factors, &column_sums(relevance));
+            collected.add(rescaling.factors, &column_sums(relevance));
         }
         let (mut of_frozen, mut of_added) = (relevance.clone(), Vec::new());
         for (lora, (_, added)) in layer.lora.iter().zip(&trace.low_rank) {
@@ -188,7 +188,7 @@ impl Explainer {
             }
         }
         if let Some(rescaling) = layer.rescaling.as_ref().filter(|rescaling| rescaling.of_inputs) {
-            found.add(rescaling.factors, &column_sums(&inputs));
+            collected.add(rescaling.factors, &column_sums(&inputs));
         }
         Ok(inputs)
     }
@@ -210,17 +210,17 @@ impl Explainer {
     ) -> Result<Host> {
         if self.is_probed(adapter.up.weight) {
             let up = adapter.up.weight;
-            let through = found.probes.through(self.rule, up, &trace.up.input, relevance)?;
-            found.add(up, &through.weight.dense());
+            let through = collected.probes.through(self.rule, up, &trace.up.input, relevance)?;
+            collected.add(up, &through.weight.dense());
             let narrow = self.through_activation(&trace.down.output, through.inputs);
-            self.through_linear(&adapter.down, &trace.down, &narrow, found)?;
+            self.through_linear(&adapter.down, &trace.down, &narrow, collected)?;
             // At zero the adapter is the identity and takes no relevance from its input.
             return Ok(relevance.clone());
         }
         let (past, of_added) = sum(&trace.input, &trace.up.output, relevance);
-        let narrow = self.through_linear(&adapter.up, &trace.up, &of_added, found)?;
+        let narrow = self.through_linear(&adapter.up, &trace.up, &of_added, collected)?;
         let narrow = self.through_activation(&trace.down.output, narrow);
-        let of_input = self.through_linear(&adapter.down, &trace.down, &narrow, found)?;
+        let of_input = self.through_linear(&adapter.down, &trace.down, &narrow, collected)?;
         Ok(add(&past, &of_input))
     }
 
@@ -263,8 +263,8 @@ impl Explainer {
         match (&layer.gate, &trace.gate) {
             (Gate::Layer(gate), Some(of_gate)) => {
                 let of_opened = self.through_activation(&of_gate.output, half.clone());
-                let one = self.through_linear(gate, of_gate, &of_opened, found)?;
-                let other = self.through_linear(&layer.up, &trace.up, &half, found)?;
+                let one = self.through_linear(gate, of_gate, &of_opened, collected)?;
+                let other = self.through_linear(&layer.up, &trace.up, &half, collected)?;
                 Ok(add(&one, &other))
             }
             (Gate::Fused, _) => {
@@ -277,7 +277,7 @@ impl Explainer {
             }
             _ => {
                 let before = self.through_activation(&trace.up.output, wide);
-                self.through_linear(&layer.up, &trace.up, &before, found)
+                self.through_linear(&layer.up, &trace.up, &before, collected)
             }
         }
     }

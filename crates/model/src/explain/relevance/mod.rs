@@ -166,9 +166,9 @@ impl Explainer {
             self.through_norm(norm, embedded, &relevance, &mut collected)?;
         }
         let of_token = |t| relevance.row(t).iter().map(|&r| f64::from(r)).sum();
-        found.relevance.tokens = (0..relevance.rows()).map(of_token).collect();
-        self.through_prompt(&pass, batch, &relevance, &mut found)?;
-        Ok(found.relevance)
+        collected.relevance.tokens = (0..relevance.rows()).map(of_token).collect();
+        self.through_prompt(&pass, batch, &relevance, &mut collected)?;
+        Ok(collected.relevance)
     }
 
     /// A soft prompt's row is one term of its token's embedding: equation 13 for a sum.
@@ -177,7 +177,7 @@ impl Explainer {
         pass: &Pass,
         batch: &Batch,
         relevance: &Host,
-        found: &mut Found,
+        collected: &mut Collected,
     ) -> Result<()> {
         let embeddings = &self.model.network.embeddings;
         let Some(prompt) = embeddings.prompt.filter(|p| self.is_trainable(p.table)) else {
@@ -191,7 +191,7 @@ impl Explainer {
             let parts: Vec<f32> = parts.map(|((p, z), r)| p * rules::divided(*r, *z)).collect();
             let mut whole = vec![0.0; table.rows() * table.columns()];
             whole[row * table.columns()..][..table.columns()].copy_from_slice(&parts);
-            found.add(prompt.table, &whole);
+            collected.add(prompt.table, &whole);
         }
         Ok(())
     }
