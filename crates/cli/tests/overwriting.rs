@@ -61,7 +61,7 @@ fn a_run_does_not_mix_with_other_files() {
     }
     fs::remove_file(&notes).unwrap();
     bench.refused("work", &short, "already contains a run");
-    // What is hidden does not count, and without a folder there is nothing to force.
+    // Hidden files do not count, and a missing folder needs no `--force`.
     let hidden = bench.path("hidden");
     fs::create_dir(&hidden).unwrap();
     fs::write(hidden.join(".gitignore"), "*").unwrap();

@@ -46,7 +46,7 @@ impl Masses {
     ///
     /// Mass that cannot be balanced is lost. A pair that loses more than `harmless` and more than
     /// it holds is replaced by the trivial pair.
-    pub fn optimiztic(cells: &Cells, harmless: f64) -> Masses {
+    pub fn optimistic(cells: &Cells, harmless: f64) -> Masses {
         // The mass above the topmost edge moves down to it. It must outweigh the rounding errors
         // there; otherwise a lower edge becomes the topmost one.
         let mut dropped = 0;
@@ -280,7 +280,7 @@ mod tests {
                     let (cells, reversed) =
                         if tilt < 0.0 { (cells.reversed(), true) } else { (cells, false) };
                     let (upper, lower) =
-                        (Masses::pessimistic(&cells), Masses::optimiztic(&cells, 1e-3));
+                        (Masses::pessimistic(&cells), Masses::optimistic(&cells, 1e-3));
                     let total: f64 = lower.mass.iter().sum();
                     assert!(total <= 1.0, "{pair:?}: the lower masses add up to {total}");
                     for i in -60..=60 {
@@ -317,7 +317,7 @@ mod tests {
                     let cells = Cells::cut(&pair, &sketch, weighing, mesh, 1e-12, 100_000);
                     let (upper, lower) = (
                         mean(&Masses::pessimistic(&cells)),
-                        mean(&Masses::optimiztic(&cells, 1e-3)),
+                        mean(&Masses::optimistic(&cells, 1e-3)),
                     );
                     assert!(
                         lower <= upper && upper - lower < 1e-3 * upper.max(mesh * mesh),
@@ -346,7 +346,7 @@ mod tests {
             let at = |m: &Masses| {
                 (0..7).map(|i| of_masses(m, 0.2 + mesh * f64::from(i) / 7.0)).sum::<f64>()
             };
-            at(&Masses::pessimistic(&cells)) - at(&Masses::optimiztic(&cells, 1e-3))
+            at(&Masses::pessimistic(&cells)) - at(&Masses::optimistic(&cells, 1e-3))
         };
         let (coarse, fine) = (gap(0.02), gap(0.002));
         assert!(coarse > 0.0 && fine > 0.0 && fine < coarse / 60.0, "{coarse:e} {fine:e}");

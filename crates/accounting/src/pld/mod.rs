@@ -530,7 +530,7 @@ impl Numerical {
                 .map(|(cells, part)| {
                     let masses = match side {
                         Side::Upper => Masses::pessimistic(cells),
-                        Side::Lower => Masses::optimiztic(cells, harmless / part.count as f64),
+                        Side::Lower => Masses::optimistic(cells, harmless / part.count as f64),
                     };
                     (masses.capped(plan.cap, side), part.count)
                 })

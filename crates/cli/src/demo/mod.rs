@@ -72,7 +72,7 @@ struct DemoRun {
     quick: &'static [&'static str],
 }
 
-/// Without privacy, and at ε = 8 as the run files say; an adversary of the former needs no unit.
+/// Without privacy, and at ε = 8 as in the run files. Non-private runs need no privacy unit.
 static RUNS: [DemoRun; 4] = [
     DemoRun {
         job: Job::Sort,

@@ -66,11 +66,11 @@ impl Scan {
                 self.check_copy(copy, format)?;
                 let mut failure = None;
                 let written = write_atomically(copy, |out| {
-                    self.redact(format, &scanner, &mut found, out).or_else(|error| match error {
-                        Stopped::Write(error) => Err(error),
+                    self.redact(format, &scanner, &mut found, out).map_err(|error| match error {
+                        Stopped::Write(error) => error,
                         Stopped::Scan(error) => {
                             failure = Some(error);
-                            Err(std::io::Error::other("the scan failed"))
+                            std::io::Error::other("the scan failed")
                         }
                     })
                 });

@@ -45,6 +45,8 @@ pub struct Plan {
 }
 
 /// Non-private fine-tuning, central DP or local DP.
+// A run has one plan, so its size does not matter.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
     NonPrivate,

@@ -46,7 +46,7 @@ fn wrong_check_digits_and_missing_context_are_not_found() {
 #[test]
 fn context_may_be_words_before_or_the_column() {
     let bsn = ("123456782".to_owned(), Kind::NationalId, "Netherlands, BSN");
-    assert_eq!(found_in("text", "Mijn BSN is 123456782."), [bsn.clone()]);
+    assert_eq!(found_in("text", "Mijn BSN is 123456782."), std::slice::from_ref(&bsn));
     assert_eq!(found_in("bsn", "123456782"), [bsn]);
     assert_eq!(found_in("business", "123456782"), []);
     assert_eq!(found_in("date_of_birth", "1980-03-12")[0].1, Kind::BirthDate);

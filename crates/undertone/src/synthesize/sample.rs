@@ -43,11 +43,14 @@ pub struct Sampled {
     pub rejected: BTreeMap<String, u64>,
 }
 
-/// Samples rows until every class has its quota, or continues to. `write` returns texts by the number
-/// of the first and the class of each; `progress` is called with the number of rows so far.
+/// Writes texts, given the number of the first and the class of each.
+pub type WriteTexts<'a> = dyn FnMut(u64, &[usize]) -> Result<Vec<String>> + 'a;
+
+/// Samples rows until every class has its quota, or resumes doing so. `progress` is called with the
+/// number of rows so far.
 pub fn sample(
     sampling: &Sampling,
-    write: &mut dyn FnMut(u64, &[usize]) -> Result<Vec<String>>,
+    write: &mut WriteTexts,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Sampled> {
     let Sampling { statistics, section, data, batch, journal: path } = *sampling;

@@ -100,9 +100,14 @@ pub enum Condition {
 }
 
 /// The smallest ε that satisfies the sufficient condition of the matrix-variate Gaussian mechanism
-/// for one row of d columns with noise covariance Ψ = diag(σ²) and Σ = 1: ‖Σ⁻¹‖ ‖Ψ⁻¹‖ ≤ (−β + √(β²
-/// + 8αε))²/(4α²), solved for ε. The exact ε of [`example_shift`] is never larger; that holds for
-/// the printed form, too, if s₂ = C √d ≥ 1.
+/// for one row of d columns with noise covariance Ψ = diag(σ²) and Σ = 1, solved for ε:
+///
+/// ```text
+/// ‖Σ⁻¹‖ ‖Ψ⁻¹‖ ≤ (−β + √(β² + 8αε))²/(4α²)
+/// ```
+///
+/// The exact ε of [`example_shift`] is never larger. That also holds for the printed form if
+/// s₂ = C √d ≥ 1.
 pub fn sufficient_epsilon(noise: &[f64], norm: f64, delta: f64, form: Condition) -> f64 {
     let columns = noise.len() as f64;
     // For rows in [0, C]^d, the largest norm and the largest distance between two rows.
