@@ -38,8 +38,8 @@ pub struct EvaluationArguments {
     /// Face Hub
     #[arg(long, value_name = "DIR|NAME", requires = "test")]
     encoder: Option<String>,
-    /// Train this model to tell the values of a control code on the synthetic rows, and test it on
-    /// the test file
+    /// Train this model on the synthetic rows to predict a control code, and test it on the test
+    /// file
     #[arg(long, value_name = "DIR|NAME", requires = "test")]
     classifier: Option<String>,
     /// Control code that the classifier predicts [default: the only one]

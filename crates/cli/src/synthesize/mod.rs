@@ -39,20 +39,20 @@ pub struct Synthesize {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
+    set: ChangeArguments,
+    /// Random seed; makes the run reproducible, and therefore not private
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(flatten)]
+    device: DeviceArguments,
+    #[command(flatten)]
     rows: RowArguments,
     #[command(flatten)]
     evaluation: EvaluationArguments,
     #[command(flatten)]
     source: SourceArguments,
     #[command(flatten)]
-    set: ChangeArguments,
-    /// Random seed; makes the run reproducible, and therefore not private
-    #[arg(long)]
-    seed: Option<u64>,
-    #[command(flatten)]
     keys: KeyArguments,
-    #[command(flatten)]
-    device: DeviceArguments,
 }
 
 impl Synthesize {

@@ -229,17 +229,17 @@ fn no_unit_moves_a_step_in_parts_by_more_than_its_bound() {
 #[test]
 fn no_user_moves_the_statistics_of_synthetic_rows_by_more_than_their_bound() {
     let user = |texts: &[&str], labels: &[&'static str]| -> Vec<Row> {
-        let row = |(text, label): (&&str, &&'static str)| Row { label, ..row(text, "z") };
+        let row = |(text, label): (&&str, &&'static str)| Row { label: *label, ..row(text, "z") };
         texts.iter().zip(labels).map(row).collect()
     };
     let bench = Bench::new("gpt2-causal-lm");
     let codes = "prompt = \"{label}\"\ncompletion = \"sentence\"\nmax_tokens = 32\nauthor = \
                  \"who\"\nmost_per_author = 4\n[synthesis]\nstatistics_share = 0.5\ncodes = { \
-                 label = [\"bad\", \"good\", \"ok\"] }";
+                 label = [\"bad\", \"good\", \"e\"] }";
     let privacy = "method = \"dp-sgd\"\nclip = 0.1\nepsilon = 40.0\ndelta = 1e-3\nunits = 11";
     let plan = bench.plan("completion", LORA, codes, privacy, "batch = 5");
-    let alike = user(&["film"; 7], &["ok"; 7]);
-    let mixed = user(&["film", "the mist was", "a good film hood"], &["bad", "good", "ok"]);
+    let alike = user(&["film"; 7], &["e"; 7]);
+    let mixed = user(&["film", "the mist was", "a good film hood"], &["bad", "good", "e"]);
     for (name, unit, most) in [("alike", &alike, 1.0), ("mixed", &mixed, 0.9)] {
         let neighbors = Neighbors::with(name, &rows(30), unit);
         let outcome = bench.compare(&plan, &neighbors, 1, &Device::Cpu);
