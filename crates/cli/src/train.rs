@@ -196,7 +196,7 @@ impl Train {
                 Err(Error::Stopped { .. }) => Ended::Stopped,
                 Err(_) => Ended::Failed,
             })?;
-            booking.tell()?;
+            booking.announce()?;
         }
         let summary = match summary {
             Err(Error::Stopped { step, steps }) => {

@@ -273,7 +273,7 @@ fn annexes_say_what_holds_and_what_must_be_shown() {
     };
     assert!(row(&page, "ε and δ are stated").contains("| holds |"), "{page}");
     assert!(row(&page, "Sizes and labels").contains("| holds |"), "declared units");
-    let total = row(&page, "All releases about the same people");
+    let total = row(&page, "Registered runs on the same data");
     assert!(total.contains("| holds |") && total.contains("all registered runs on letters@1"));
     assert!(row(&page, "Access to raw data").contains("| you must show |"));
     assert!(row(&page, "Direct extraction").contains("| you must show |"), "never decided here");
@@ -286,7 +286,8 @@ fn annexes_say_what_holds_and_what_must_be_shown() {
     // Without the register at hand, its total is not claimed.
     fs::rename(world.file(), world.bench.path("elsewhere")).unwrap();
     let alone = report("run", &all, &[]);
-    assert!(row(&alone, "All releases about the same people").contains("| you must show |"));
+    assert!(row(&alone, "Registered runs on the same data").contains("| does not apply |"));
+    assert!(row(&page, "Every use of the same people's data").contains("| you must show |"));
     let open = report("open", &all, &[]);
     for point in ["ε and δ are stated", "The guarantee is proved", "Direct extraction"] {
         assert!(row(&open, point).contains("| does not hold |"), "{open}");

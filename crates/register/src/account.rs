@@ -164,8 +164,9 @@ impl Account {
         }
         let Cap { epsilon, delta } = self.cap;
         let compose = |factor: f64| join(committed, &quieter(&cost.releases, factor));
-        let found = least_noise(epsilon, delta, Accountant::Auto, (1.0, most), compose).ok()?;
-        let alone = at_delta(&quieter(&cost.releases, found.noise), cost.delta).ok()?.upper;
+        let calibrated =
+            least_noise(epsilon, delta, Accountant::Auto, (1.0, most), compose).ok()?;
+        let alone = at_delta(&quieter(&cost.releases, calibrated.noise), cost.delta).ok()?.upper;
         let rounded = (alone * 1e3).floor() / 1e3;
         (rounded > 0.0).then_some(rounded)
     }

@@ -73,9 +73,9 @@ impl Account {
         let release = Composition::new(self.set.adjacency).with(event, 1);
         let (epsilon, delta) = (self.cap.epsilon, self.cap.delta);
         let compose = |noise: f64| join(&committed, &quieter(&release, noise));
-        let found = least_noise(epsilon, delta, Accountant::Auto, (0.02, 1e6), compose);
-        let Ok(found) = found else { return Ok(None) };
-        Ok(Some(at_delta(&quieter(&release, found.noise), delta)?.upper))
+        let calibrated = least_noise(epsilon, delta, Accountant::Auto, (0.02, 1e6), compose);
+        let Ok(calibrated) = calibrated else { return Ok(None) };
+        Ok(Some(at_delta(&quieter(&release, calibrated.noise), delta)?.upper))
     }
 
     /// The day on which the cap is reached if the same mix of runs continues at the pace of the
@@ -100,7 +100,7 @@ impl Account {
         let fits = |hundredths: u64| {
             let all = times(hundredths);
             all.validate().is_ok()
-                && self.epsilon_of(&all).is_ok_and(|found| found.upper <= self.cap.epsilon)
+                && self.epsilon_of(&all).is_ok_and(|bounds| bounds.upper <= self.cap.epsilon)
         };
         let (mut low, mut high) = (100, 200);
         while fits(high) {

@@ -76,9 +76,10 @@ impl FileStore {
 
     /// Opens the file of a register.
     pub fn open(path: &Path) -> Result<Self> {
+        check_kind(path)?;
         match std::fs::metadata(path) {
             // Under its own name, whatever links lead to it: the head is beside that one.
-            Ok(found) if found.is_file() => {
+            Ok(metadata) if metadata.is_file() => {
                 let path = path.canonicalize().map_err(Error::io(path, "could not be opened"))?;
                 Ok(Self { path })
             }

@@ -110,13 +110,13 @@ impl State {
             let own = &account.set.name;
             own.name == name && version.is_none_or(|version| own.version == version)
         };
-        let found: Vec<&Account> = self.accounts.iter().filter(fits).collect();
+        let matching: Vec<&Account> = self.accounts.iter().filter(fits).collect();
         let list = |accounts: &[&Account]| -> String {
             let names: Vec<String> =
                 accounts.iter().map(|account| account.set.name.to_string()).collect();
             names.join(", ")
         };
-        match found.as_slice() {
+        match matching.as_slice() {
             [one] => Ok(one),
             [] if self.accounts.is_empty() => Err(Error::refused(format!(
                 "the register has no data set {text}; add it with: undertone register add"
@@ -141,13 +141,13 @@ impl State {
     }
 
     fn named(&mut self, name: &Name) -> std::result::Result<&mut Account, String> {
-        let found = self.accounts.iter_mut().find(|account| account.set.name == *name);
-        found.ok_or_else(|| format!("is about {name}, which was not added"))
+        let account = self.accounts.iter_mut().find(|account| account.set.name == *name);
+        account.ok_or_else(|| format!("is about {name}, which was not added"))
     }
 
     fn booking_mut(&mut self, id: &str) -> std::result::Result<&mut Booking, String> {
         let mut all = self.accounts.iter_mut().flat_map(|account| &mut account.bookings);
-        let found = all.find(|booking| booking.reservation.id == id);
-        found.ok_or_else(|| "is about a reservation that was not made".to_owned())
+        let booking = all.find(|booking| booking.reservation.id == id);
+        booking.ok_or_else(|| "is about a reservation that was not made".to_owned())
     }
 }

@@ -120,7 +120,7 @@ impl OneRun {
         let done = self.train(&plan);
         if let Some(booking) = &booking {
             booking.conclude(if done.is_ok() { Ended::Finished } else { Ended::Failed })?;
-            booking.tell()?;
+            booking.announce()?;
         }
         let Trained { planted, coins, masking } = done?;
         let run = AuditedRun::open(&self.out)?;

@@ -41,8 +41,8 @@ impl Booking {
         };
         let register = Register::open(given.register.as_ref().unwrap_or(&named.file))?;
         let state = register.state()?;
-        let found = state.booking(&named.reservation);
-        if state.id != named.register || found.is_none_or(|(_, b)| b.hash != named.hash) {
+        let booked = state.booking(&named.reservation);
+        if state.id != named.register || booked.is_none_or(|(_, b)| b.hash != named.hash) {
             return Err(Failure::arguments(format!(
                 "register {} is not the one that {} began with, or was rewritten; name the right \
                  one with --register",
@@ -50,7 +50,7 @@ impl Booking {
                 out.display()
             )));
         }
-        if let (Some(dataset), Some((account, _))) = (&given.dataset, found)
+        if let (Some(dataset), Some((account, _))) = (&given.dataset, booked)
             && state.find(dataset)?.set.name != account.set.name
         {
             return Err(Failure::arguments(format!(
@@ -96,7 +96,8 @@ impl Booking {
     /// Whether the folder has the plan of this run, so that it can be resumed.
     fn has_begun(&self) -> bool {
         let paths = RunPaths::new(&self.out);
-        let named = RunFile::read_resolved(&paths.plan()).ok().and_then(|found| found.registered);
+        let named =
+            RunFile::read_resolved(&paths.plan()).ok().and_then(|resolved| resolved.registered);
         named.is_some_and(|named| named.reservation == self.id)
     }
 
@@ -123,7 +124,7 @@ impl Booking {
     }
 
     /// One line on what became of the budget.
-    pub fn tell(&self) -> Outcome {
+    pub fn announce(&self) -> Outcome {
         let state = self.register.state()?;
         let Some((account, booking)) = state.booking(&self.id) else { return Ok(()) };
         let committed = account.epsilon_of(&account.committed())?.upper;

@@ -124,7 +124,7 @@ impl Add {
         };
         self.register.open()?.add(set)?;
         let cap = Cap { epsilon: self.cap.epsilon, delta: self.cap.delta };
-        tell(output, &name, "open", cap)
+        announce(output, &name, "open", cap)
     }
 }
 
@@ -143,7 +143,7 @@ impl ChangeCap {
         let register = self.register.open()?;
         let name = register.state()?.find(&self.dataset.dataset)?.set.name.clone();
         register.set_cap(&name, self.cap.cap(), &self.cap.approver)?;
-        tell(output, &name, "open", self.cap.cap())
+        announce(output, &name, "open", self.cap.cap())
     }
 }
 
@@ -163,12 +163,12 @@ impl Close {
         let register = self.register.open()?;
         let account = register.state()?.find(&self.dataset.dataset)?.clone();
         register.close(&account.set.name, &self.reason)?;
-        tell(output, &account.set.name, "closed", account.cap)
+        announce(output, &account.set.name, "closed", account.cap)
     }
 }
 
 /// Prints the data set and its cap.
-fn tell(output: Output, name: &Name, is: &str, cap: Cap) -> Outcome {
+fn announce(output: Output, name: &Name, is: &str, cap: Cap) -> Outcome {
     if output.json {
         output::json(&json!({ "dataset": name.to_string(), "cap": cap, "status": is }));
         return Ok(());

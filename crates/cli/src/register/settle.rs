@@ -47,7 +47,7 @@ impl Settle {
             output::json(&json!({ "run": self.run, "status": "settled" }));
             return Ok(());
         }
-        booking.tell()
+        booking.announce()
     }
 }
 

@@ -104,12 +104,12 @@ impl Manifest {
 /// The hashes of all files in a folder of weights, by their names relative to it. Hidden files, the
 /// manifest and its signature are left out. A link is refused: what it leads to may change.
 pub fn beside(folder: &Path) -> Outcome<BTreeMap<String, String>> {
-    let mut found = BTreeMap::new();
-    collect(folder, "", &mut found)?;
-    Ok(found)
+    let mut hashes = BTreeMap::new();
+    collect(folder, "", &mut hashes)?;
+    Ok(hashes)
 }
 
-fn collect(folder: &Path, above: &str, found: &mut BTreeMap<String, String>) -> Outcome {
+fn collect(folder: &Path, above: &str, hashes: &mut BTreeMap<String, String>) -> Outcome {
     let unreadable =
         |e: std::io::Error| Failure::arguments(format!("{} cannot be read: {e}", folder.display()));
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
@@ -126,9 +126,9 @@ fn collect(folder: &Path, above: &str, found: &mut BTreeMap<String, String>) -> 
         }
         let name = format!("{above}{name}");
         if kind.is_dir() {
-            collect(&path, &format!("{name}/"), found)?;
+            collect(&path, &format!("{name}/"), hashes)?;
         } else if kind.is_file() {
-            found.insert(name, hash(&path)?);
+            hashes.insert(name, hash(&path)?);
         } else {
             return Err(Failure::arguments(format!(
                 "{} is no regular file; replace it by what it stands for",

@@ -149,16 +149,16 @@ impl Verify {
 
 /// Which files beside the weights differ, are missing, or were added.
 fn differing(folder: &Path, manifest: &Manifest) -> Outcome<Vec<String>> {
-    let found = beside(folder)?;
+    let hashes = beside(folder)?;
     let mut all = Vec::new();
     for (name, signed) in &manifest.model {
-        match found.get(name) {
+        match hashes.get(name) {
             Some(own) if own == signed => {}
             Some(_) => all.push(format!("{name} differs")),
             None => all.push(format!("{name} is missing")),
         }
     }
-    let added = found.keys().filter(|name| !manifest.model.contains_key(*name));
+    let added = hashes.keys().filter(|name| !manifest.model.contains_key(*name));
     all.extend(added.map(|name| format!("{name} was added")));
     Ok(all)
 }

@@ -94,9 +94,9 @@ const YOU: &str = "for you to fill in";
 impl Evidence<'_> {
     fn epsilon(&self) -> String {
         match self.guarantee {
-            Some(found) => {
-                let epsilon = rounded_up(found.epsilon.upper);
-                format!("ε ≤ {epsilon} at δ = {}", words::small(found.delta))
+            Some(guarantee) => {
+                let epsilon = rounded_up(guarantee.epsilon.upper);
+                format!("ε ≤ {epsilon} at δ = {}", words::small(guarantee.delta))
             }
             None => "no guarantee".to_owned(),
         }
@@ -114,7 +114,7 @@ impl Evidence<'_> {
         let Some((account, _)) = &self.budget else { return Ok(None) };
         let total = account.epsilon_of(&account.committed())?.upper;
         Ok(Some(format!(
-            "ε ≤ {} of {} for all registered runs on {}",
+            "ε ≤ {}, of a cap of {}, for all registered runs on {}",
             rounded_up(total),
             account.cap,
             account.set.name
@@ -129,17 +129,17 @@ impl Evidence<'_> {
                     report"
                 .to_owned();
         }
-        let mut found = Vec::new();
+        let mut results = Vec::new();
         if let Some(best) =
             audit.membership.iter().max_by(|a, b| a.auc.estimate.total_cmp(&b.auc.estimate))
         {
-            found.push(format!(
+            results.push(format!(
                 "membership inference: AUC {:.3} for the best attack ({}), where 0.5 is guessing",
                 best.auc.estimate, best.attack
             ));
         }
         if let Some(one_run) = &audit.one_run {
-            found.push(format!(
+            results.push(format!(
                 "canaries: ε is at least {:.3} with {:.0} % confidence",
                 one_run.found.epsilon_lower,
                 100.0 * one_run.found.confidence
@@ -154,11 +154,11 @@ impl Evidence<'_> {
         let tried: Vec<&str> =
             others.iter().filter(|(_, has)| *has).map(|(what, _)| *what).collect();
         if !tried.is_empty() {
-            found.push(format!("also tried, see above: {}", tried.join(", ")));
+            results.push(format!("also tried, see above: {}", tried.join(", ")));
         }
-        match found.is_empty() {
-            true => "no attack was run; see `undertone audit`".to_owned(),
-            false => found.join("; "),
+        match results.is_empty() {
+            true => "no attack was run".to_owned(),
+            false => results.join("; "),
         }
     }
 }

@@ -26,7 +26,7 @@ pub fn section(evidence: &Evidence, level: u8) -> Result<Section> {
 fn top(evidence: &Evidence) -> Result<Vec<Point>> {
     let (summary, has) = (&evidence.run.summary, evidence.guarantee.is_some());
     let plan = &summary.plan;
-    let delta = evidence.guarantee.map_or(1.0, |found| found.delta);
+    let delta = evidence.guarantee.map_or(1.0, |guarantee| guarantee.delta);
     let units = summary.resolved.units as f64;
     Ok(vec![
         point(
@@ -42,8 +42,18 @@ fn top(evidence: &Evidence) -> Result<Vec<Point>> {
         ),
         point(
             "δ is well below one over the number of units",
-            if has { Standing::holds_if(delta * units < 1.0) } else { Fails },
-            format!("δ times {} units is {}", words::count(summary.resolved.units), delta * units),
+            match delta * units {
+                _ if !has => Fails,
+                share if share <= 0.1 => Holds,
+                share if share < 1.0 => YouMustShow,
+                _ => Fails,
+            },
+            format!(
+                "δ times {} units is {}: publishing one unit in full with that chance would be \
+                 allowed",
+                words::count(summary.resolved.units),
+                words::number(delta * units)
+            ),
         ),
         match evidence.unit() {
             Unit::User => point(
@@ -65,23 +75,31 @@ fn top(evidence: &Evidence) -> Result<Vec<Point>> {
         point(
             "Which data sets are neighbors is stated",
             Standing::holds_if(has),
-            evidence.guarantee.map_or("no guarantee", |found| words::adjacency(found.adjacency)),
+            evidence
+                .guarantee
+                .map_or("no guarantee", |guarantee| words::adjacency(guarantee.adjacency)),
         ),
         match evidence.total()? {
-            Some(total) => point("All releases about the same people are composed", Holds, total),
+            Some(total) => point("Registered runs on the same data are composed", Holds, total),
             None => point(
-                "All releases about the same people are composed",
-                YouMustShow,
-                "the run has no register at hand; list every other use of the data",
+                "Registered runs on the same data are composed",
+                DoesNotApply,
+                "the run has no register at hand",
             ),
         },
+        point(
+            "Every use of the same people's data is known",
+            YouMustShow,
+            "list them all: runs without a register, statistics, models made with other tools",
+        ),
     ])
 }
 
 fn middle(evidence: &Evidence) -> Vec<Point> {
     let summary = &evidence.run.summary;
-    let mode = evidence.run.guarantee().map(|found| found.mode);
+    let mode = evidence.run.guarantee().map(|guarantee| guarantee.mode);
     let data = &summary.plan.data;
+    let labels = data.task != TaskName::Classification || data.labels.is_some();
     let generates = data.task != TaskName::Classification;
     vec![
         point(
@@ -114,26 +132,32 @@ fn middle(evidence: &Evidence) -> Vec<Point> {
         ),
         point(
             "Sizes and labels do not leak",
-            match summary.plan.privacy.units {
-                Some(_) => Holds,
-                None => YouMustShow,
-            },
-            match summary.plan.privacy.units {
-                Some(_) => {
-                    "the number of units is a declaration, and nothing released depends on \
-                            the true one; class names are as the assumptions say"
+            if summary.plan.privacy.units.is_some() && labels { Holds } else { YouMustShow },
+            match (summary.plan.privacy.units, labels) {
+                (Some(_), true) => {
+                    "the number of units and the labels are declared, and nothing released depends \
+                     on those of the file"
                 }
-                None => {
+                (None, _) => {
                     "the ledger assumes that the number of units is public: declare it with \
-                         privacy.units, or show that it is"
+                     privacy.units, or show that it is"
+                }
+                (_, false) => {
+                    "the classes were read from the training file, and the ledger assumes that \
+                     nobody's data change them: name them in data.labels"
                 }
             },
         ),
         point(
-            "Noise is that of the proof",
-            if evidence.guarantee.is_some() { Holds } else { Fails },
-            "from the operating system's randomness through ChaCha20; that rounding to floating \
-             point reveals nothing is an assumption of the ledger",
+            "Noise cannot be predicted",
+            Standing::holds_if(evidence.guarantee.is_some()),
+            "from the operating system's randomness through ChaCha20; its secret is removed at the \
+             end of the run",
+        ),
+        point(
+            "Rounding to floating point reveals nothing",
+            if evidence.guarantee.is_some() { YouMustShow } else { Fails },
+            "an assumption of the ledger, which says how far the noise is from a Gaussian",
         ),
         point(
             "Times, memory and sizes are not released",
@@ -159,7 +183,7 @@ fn middle(evidence: &Evidence) -> Vec<Point> {
 }
 
 fn base(evidence: &Evidence) -> Vec<Point> {
-    let local = evidence.guarantee.is_some_and(|found| found.threat == Threat::Local);
+    let local = evidence.guarantee.is_some_and(|guarantee| guarantee.threat == Threat::Local);
     vec![
         match local {
             true => point(
