@@ -121,7 +121,7 @@ fn a_run_file_for_synthetic_rows() {
     assert!(told.contains("undertone synthesize new.toml --out runs/first"), "{told}");
     let written = file(&bench);
     for line in [
-        "prompt = \"topic: {topic}\\n\"",
+        "prompt = \"\"\"\ntopic: {topic}\n\"\"\"",
         "completion = '{{\"title\": {title:json}, \"text\": {text:json}}}'",
         "codes = { \"topic\" = [\"bad\", \"good\"] }",
         "[synthesis]",

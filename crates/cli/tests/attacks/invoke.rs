@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 const TIME: Duration = Duration::from_secs(20);
 const MEMORY_KIB: u64 = 2_000_000_000 / 1024;
 /// A training run that is making progress on many requested steps is ended after this time.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(12);
 /// Maximum number of bytes of output to keep.
 const PRINTED: u64 = 1 << 20;
 

@@ -105,7 +105,8 @@ mod tests {
         assert_eq!((a as usize, b), (model.network.vocabulary, a + 1));
         assert_eq!(found.tokens, [a, b, 3, 1, a, b, 4, 1, 5]);
         assert_eq!(found.starts, [0, 4, 9]);
-        assert_eq!(found.targets, [Target::Next { from: 3 }, Target::Spans(vec![3..5])]);
+        let spans = Target::Spans(std::iter::once(3..5).collect());
+        assert_eq!(found.targets, [Target::Next { from: 3 }, spans]);
         assert_eq!(model.prompted(&found), Cow::Borrowed(&found));
         assert_eq!(model.prompted_rows(&batch, Some(&[0, 1, 4])).unwrap(), [2, 3, 8]);
         assert_eq!(model.prompted_rows(&batch, None).unwrap(), [2, 3, 6, 7, 8]);

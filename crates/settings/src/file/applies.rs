@@ -319,7 +319,9 @@ impl RunFile {
             for key in path.split('.').filter(|key| !key.is_empty()) {
                 here = here.and_then(|t| t.get_mut(key)).and_then(Value::as_table_mut);
             }
-            if let Some(here) = here {
+            // A kind of tuning is all that its table has; without it, the table could not be read,
+            // and the check could not say why.
+            if let Some(here) = here.filter(|_| path != "model.tuning") {
                 here.remove(last);
             }
         }

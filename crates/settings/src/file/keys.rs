@@ -93,13 +93,13 @@ mod tests {
     fn a_word_means_a_key() {
         for (word, key) in [
             ("weight-decay", Some("training.weight_decay")),
-            ("optimizer", Some("training.optimiser")),
+            ("optimizer", Some("training.optimizer")),
             ("clip", Some("privacy.clip")),
             ("max-grad-norm", Some("privacy.clip")),
             ("num-train-epochs", Some("training.epochs")),
             ("recompute", Some("compute.recompute")),
             ("publish_labels", Some("data.publish_labels")),
-            ("quantize", Some("model.quantise")),
+            ("quantize", Some("model.quantize")),
             ("width", Some("privacy.mvg.width")),
             ("colour", None),
         ] {
