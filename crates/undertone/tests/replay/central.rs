@@ -229,7 +229,7 @@ fn no_unit_moves_a_step_in_parts_by_more_than_its_bound() {
 #[test]
 fn no_user_moves_the_statistics_of_synthetic_rows_by_more_than_their_bound() {
     let user = |texts: &[&str], labels: &[&'static str]| -> Vec<Row> {
-        let row = |(text, label): (&&str, &&'static str)| Row { label: *label, ..row(text, "z") };
+        let row = |(text, label): (&&str, &&'static str)| Row { label, ..row(text, "z") };
         texts.iter().zip(labels).map(row).collect()
     };
     let bench = Bench::new("gpt2-causal-lm");
