@@ -3,7 +3,7 @@
 //! # Statement
 //!
 //! Every statistic is a vector that is a sum over privacy units. A unit adds a vector of ℓ2 norm at
-//! most 1 ([`contribution`]), whatever its rows are and however many it has; so adding or removing
+//! most 1 (`contribution.rs`), whatever its rows are and however many it has; so adding or removing
 //! a unit moves the sum by at most 1, and the sum with noise of std σ is a Gaussian mechanism with
 //! noise multiplier σ. The vocabulary also needs a [threshold](undertone_accounting::threshold).
 //! Each release is an entry of a ledger before it is made ([`RunLedger::record`]), and σ is the

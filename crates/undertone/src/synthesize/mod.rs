@@ -11,7 +11,7 @@
 //!
 //! # What is proved
 //!
-//! Training is the ordinary private training of [`train`](crate::train()), on prompts that are
+//! Training is the ordinary private training of [`train`](mod@crate::train), on prompts that are
 //! filled with the row's control codes. Before its first step, two histograms are released: of the
 //! classes (combinations of control codes) and of the lengths of texts. Unit u has m_u rows, each of
 //! weight 1/m_u, so its contributions h_u and l_u are non-negative vectors with ‖h_u‖₁ = ‖l_u‖₁ = 1
