@@ -71,7 +71,9 @@ impl WrittenRun {
         let mut left_out = Vec::new();
         if sets_method(changes) {
             left_out = file.keys_that_do_not_apply(&table);
-            left_out.retain(|key| !is_set(changes, key));
+            // A kind of tuning cannot be left out: the check names it instead.
+            let is_tuning = |key: &str| key.rsplit_once('.').is_some_and(|k| k.0 == "model.tuning");
+            left_out.retain(|key| !is_set(changes, key) && !is_tuning(key));
             for key in &left_out {
                 remove(&mut table, key)?;
             }
