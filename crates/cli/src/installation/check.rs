@@ -57,6 +57,9 @@ impl Checked {
 impl Check {
     pub fn run(self, output: Output) -> Outcome {
         let folder = self.folder.unwrap_or_else(std::env::temp_dir);
+        if !folder.is_dir() {
+            return Err(Failure::arguments(format!("{} is not a folder", folder.display())));
+        }
         let mut all = Vec::new();
         let checks: [&dyn Fn() -> Vec<Checked>; 3] =
             [&|| machine::checks(&folder), &randomness::checks, &|| mechanism::checks(&folder)];

@@ -9,7 +9,7 @@ use undertone::noise::{Noise, Secret, purpose};
 use undertone::tensor::CpuLevel;
 use undertone_accounting::normal_tail;
 
-/// Noise is compared bit by bit on so many coordinates.
+/// Number of coordinates on which noise is compared bit by bit.
 const COORDINATES: usize = 1 << 20;
 
 /// FNV-1a hash of the bits of [`noise`] on every supported machine.

@@ -1,10 +1,10 @@
 //! Adapter folders: `adapter_config.json`, `adapter_model.safetensors` and, for classifiers,
 //! `labels.json` with the label names.
 //!
-//! LoRA, (IA)³ and soft prompts use the layout of Hugging Face PEFT. The other fine-tuning methods have
-//! `"undertone_type"`: `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration, with
-//! the method's settings under `"settings"`, and tensors under the model's parameter names. All
-//! have the task under `"task_type"`, like PEFT.
+//! LoRA, (IA)³ and soft prompts use the layout of Hugging Face PEFT. The other fine-tuning methods
+//! have `"undertone_type"`: `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration,
+//! with the method's settings under `"settings"`, and tensors under the model's parameter names.
+//! All have the task under `"task_type"`, like PEFT.
 
 use super::{AdapterSettings, Tuning, adapter, peft, peft_ia3, peft_prompt, train_head};
 use crate::folder::{BaseModel, LoadOptions, Weights, load, save_tensors};

@@ -177,8 +177,8 @@ impl Fingerprint {
     }
 
     /// Adds everything in a plan except additional outputs, how often they are written, the way in
-    /// which sums are exchanged, which gives the same bits, and the budget's reservation. Micro-batches are included: they
-    /// determine dropout masks and rounding.
+    /// which sums are exchanged, which gives the same bits, and the budget's reservation.
+    /// Micro-batches are included: they determine dropout masks and rounding.
     fn add_plan(&mut self, plan: &Plan) {
         let mut plan = plan.clone();
         plan.compute.checkpoint_every = None;

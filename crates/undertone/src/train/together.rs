@@ -87,8 +87,8 @@ impl Run {
         }
     }
 
-    /// Metrics of the model on the validation file, and the values of its units. Each rank predicts some of the batches; all
-    /// ranks get the same metrics as a single process would.
+    /// Metrics of the model on the validation file, and the values of its units. Each rank predicts
+    /// some of the batches; all ranks get the same metrics as a single process would.
     pub(super) fn metrics_of_validation(&self) -> Result<Option<(Metrics, UnitValues)>> {
         let Some(validation) = &self.validation else { return Ok(None) };
         let model = &self.learner.model;

@@ -389,8 +389,8 @@ impl Columns<'_> {
 }
 
 /// Adds Gaussian noise to a mean of attention maps. An example's map is one probability
-/// distribution per head (or the mean over the heads, which is one distribution), so replacing an example moves the mean by at most √(2 heads)/examples in
-/// ℓ2 norm.
+/// distribution per head (or the mean over the heads, which is one distribution), so replacing an
+/// example moves the mean by at most √(2 heads)/examples in ℓ2 norm.
 fn add_noise(
     map: &mut AttentionMap,
     examples: usize,

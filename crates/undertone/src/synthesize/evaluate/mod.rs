@@ -2,9 +2,9 @@
 //!
 //! A figure is **public** if it is a function of the synthetic rows and of public files alone. A
 //! figure that was computed from private rows, such as how often a text repeats one, carries no
-//! noise and no ledger entry covers it: it is **private**, and [`write_figures`] puts it into the run folder's
-//! `private/` and nowhere else. Who may see a figure follows from the texts it was computed from:
-//! every function here takes [`Texts`], which know whose they are.
+//! noise and no ledger entry covers it: it is **private**, and [`write_figures`] puts it into the
+//! run folder's `private/` and nowhere else. Who may see a figure follows from the texts it was
+//! computed from: every function here takes [`Texts`], which know whose they are.
 //!
 //! ```text
 //! text.rs    lengths, vocabulary, duplicates, self-BLEU     replay.rs    texts copied from training
