@@ -105,6 +105,7 @@ fn program() -> clap::Command {
 
 /// Reads the command line, runs the verb, and returns the exit code.
 pub fn run() -> ExitCode {
+    undertone::tensor::return_freed_memory();
     let command = match Command::try_parse() {
         Ok(command) => command,
         Err(error) => {

@@ -52,6 +52,7 @@ pub use host::Host;
 pub use norm::{NormKind, Normalized};
 pub use ops::*;
 pub use output::{Operand, Output, product};
+pub use pages::return_freed_memory;
 pub use pool::release_idle_memory;
 pub use precision::Precision;
 pub use relative::{Relative, RelativeGradients};

@@ -4,10 +4,12 @@
 //! page fault for every 4 KiB and a pass that writes zeros; a reused one costs neither. A buffer
 //! from the pool contains *some* numbers, never uninitialized memory.
 //!
-//! The pool stays little larger than the program's peak use. Before it allocates fresh memory, it
-//! frees idle buffers of other sizes until live and idle memory together are at most 1.5 times the
-//! peak of live memory. Without the extra half, a step that needs different buffer sizes at
-//! different times would free and reallocate its largest buffers every time.
+//! The pool stays little larger than the program's peak use. A buffer may serve requests of down to
+//! two thirds of its size, so that micro-batches of different sizes share buffers. Before the pool
+//! allocates fresh memory, it frees idle buffers of other sizes until live and idle memory together
+//! are at most 1.5 times the peak of live memory. Without the extra half, a step that needs
+//! different buffer sizes at different times would free and reallocate its largest buffers every
+//! time.
 
 use super::pages::ask_for_large;
 use std::collections::BTreeMap;
@@ -42,12 +44,10 @@ impl Buffer {
         }
         let size = size_class(length);
         let mut shelves = SHELVES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        shelves.alive_numbers += size;
-        shelves.most_alive = shelves.most_alive.max(shelves.alive_numbers);
-        if let Some(values) = shelves.idle.get_mut(&size).and_then(Vec::pop) {
-            shelves.idle_numbers -= size;
+        if let Some(values) = shelves.take_idle(size) {
             return Self { values, pooled: true };
         }
+        shelves.add_alive(size);
         let surplus = shelves.make_room();
         drop(shelves);
         drop(surplus);
@@ -84,6 +84,21 @@ impl Drop for Buffer {
 }
 
 impl Shelves {
+    fn add_alive(&mut self, size: usize) {
+        self.alive_numbers += size;
+        self.most_alive = self.most_alive.max(self.alive_numbers);
+    }
+
+    /// The smallest idle buffer of this size or up to half as large again, which is then alive.
+    fn take_idle(&mut self, size: usize) -> Option<Vec<f32>> {
+        let fitting = self.idle.range_mut(size..=size + size / 2);
+        let (&size, shelf) = fitting.into_iter().find(|(_, shelf)| !shelf.is_empty())?;
+        let values = shelf.pop()?;
+        self.idle_numbers -= size;
+        self.add_alive(size);
+        Some(values)
+    }
+
     /// Removes idle buffers, largest first, until the total is at most 1.5 times the peak of live
     /// memory, and returns them to be freed.
     fn make_room(&mut self) -> Vec<Vec<f32>> {
@@ -130,6 +145,24 @@ mod tests {
             assert!(class >= length && class as f64 <= length as f64 * 1.125, "{length} → {class}");
             assert_eq!(size_class(class), class, "a class is its own class");
         }
+    }
+
+    #[test]
+    fn the_smallest_idle_buffer_that_fits_is_taken() {
+        let sizes = [8, 12, 13, 100];
+        let idle = sizes.map(|size| (size, vec![vec![0.0; size]]));
+        let mut shelves = Shelves {
+            idle: BTreeMap::from(idle),
+            idle_numbers: sizes.iter().sum(),
+            alive_numbers: 0,
+            most_alive: 0,
+        };
+        let mut take = |size| shelves.take_idle(size).map(|values| values.len());
+        assert_eq!(take(8), Some(8));
+        assert_eq!(take(8), Some(12), "half as large again");
+        assert_eq!(take(8), None, "13 is more than that, and 8 and 12 are in use");
+        assert_eq!(take(67), Some(100));
+        assert_eq!((shelves.idle_numbers, shelves.alive_numbers, shelves.most_alive), (13, 120, 120));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Times greedy generation.
+//! Times text generation.
 
 use super::median;
 use super::shape::Shape;
@@ -13,11 +13,12 @@ use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::generate::{Settings, generate};
 
-/// Time greedy text generation
+/// Time text generation
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone bench generate --model models/gpt2 --batch 16\n  undertone \
-     bench generate --arch llama --layers 16 --hidden 2048 --heads 32 --device cuda"
+     bench generate --arch llama --layers 16 --hidden 2048 --heads 32 --device cuda\n  undertone \
+     bench generate --model models/gpt2 --texts 1000 --batch 256 --temperature 1"
 )]
 pub struct Generate {
     /// Model folder, or model name on the Hugging Face Hub [default: random weights; choose a
@@ -33,6 +34,18 @@ pub struct Generate {
     /// Batch size, in prompts
     #[arg(long, default_value_t = 16, value_parser = up_to(65_536))]
     batch: usize,
+    /// Prompts per run [default: one batch]
+    #[arg(long, value_name = "N", value_parser = up_to(10_000_000))]
+    texts: Option<usize>,
+    /// Sampling temperature; 0 is greedy decoding
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f32,
+    /// Total probability of the tokens to sample from
+    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    top_p: f32,
+    /// Beams per prompt
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = up_to(1024))]
+    beams: usize,
     /// Tokens to generate per prompt
     #[arg(
         long = "max-new-tokens",
@@ -50,11 +63,22 @@ pub struct Generate {
 
 impl Generate {
     pub fn run(self, output: Output) -> Outcome {
-        let counts = [self.batch, self.new_tokens, self.repeats, self.prompt_tokens];
+        let texts = self.texts.unwrap_or(self.batch);
+        let counts =
+            [self.batch, texts, self.beams, self.new_tokens, self.repeats, self.prompt_tokens];
         if counts.contains(&0) {
             return Err(Failure::arguments(
-                "--batch, --max-new-tokens, --repeats and --prompt-tokens must be at least 1",
+                "--batch, --texts, --beams, --max-new-tokens, --repeats and --prompt-tokens must be \
+                 at least 1",
             ));
+        }
+        if self.beams > 1 && (self.temperature != 0.0 || self.top_p != 1.0) {
+            return Err(Failure::arguments(
+                "--beams has no effect with --temperature or --top-p; leave one of them out",
+            ));
+        }
+        if self.top_p != 1.0 && self.temperature == 0.0 {
+            return Err(Failure::arguments("--top-p has no effect without --temperature"));
         }
         let mut model = match &self.model {
             Some(name) => {
@@ -74,11 +98,13 @@ impl Generate {
         model.to_device(&self.device.device()?)?;
         let settings = Settings {
             max_new_tokens: self.new_tokens,
-            temperature: 0.0,
+            temperature: self.temperature,
+            top_p: self.top_p,
+            beams: self.beams,
             batch: self.batch,
             ..Settings::default()
         };
-        let prompts = vec![(1..=self.prompt_tokens as u32).collect(); self.batch];
+        let prompts = vec![(1..=self.prompt_tokens as u32).collect(); texts];
         let mut speeds = Vec::new();
         for repeat in 0..=self.repeats {
             let start = Instant::now();
