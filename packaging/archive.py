@@ -5,21 +5,23 @@
 """
 
 import gzip
+import hashlib
 import io
 import os
 import sys
 import tarfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+PROGRAMS = ("undertone", "undertone-provider")
 
 CONTROL = """\
 Package: undertone
 Version: {version}
 Architecture: amd64
 Maintainer: The Undertone developers
-Installed-Size: {kilobytes}
-Depends: libc6 (>= 2.28), libgcc-s1
+Installed-Size: {kibibytes}
+Depends: libc6 (>= 2.28), libgcc-s1 | libgcc1
 Section: science
 Priority: optional
 Description: fine-tune language models on private text with differential privacy
@@ -37,34 +39,48 @@ def entry(name: str, mode: int, size: int = 0, folder: bool = False) -> tarfile.
     return info
 
 
-def tar(files: dict[str, bytes]) -> bytes:
-    """A gzipped tar of files, with the folders that contain them, in the order of their names."""
-    folders = {str(parent) for name in files for parent in Path(name).parents} - {"."}
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for name in sorted(folders | set(files)):
-            if name in folders:
-                archive.addfile(entry(name, 0o755, folder=True))
-                continue
-            is_program = Path(name).name in ("undertone", "undertone-provider")
-            archive.addfile(entry(name, 0o755 if is_program else 0o644, len(files[name])), io.BytesIO(files[name]))
+def gzipped(content: bytes) -> bytes:
+    """Compressed content, without a name or time in the header."""
     packed = io.BytesIO()
-    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=9, mtime=EPOCH) as out:
-        out.write(raw.getvalue())
+    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=9, mtime=0) as out:
+        out.write(content)
     return packed.getvalue()
 
 
+def tar(files: dict[str, bytes], programs: set[str], prefix: str = "") -> bytes:
+    """A gzipped tar of files, with the folders that contain them, in the order of their names.
+
+    The files named in `programs` are executable. Each name in the archive starts with `prefix`.
+    """
+    folders = {parent.as_posix() for name in files for parent in PurePosixPath(name).parents} - {"."}
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        if prefix:
+            archive.addfile(entry(prefix, 0o755, folder=True))
+        for name in sorted(folders | set(files)):
+            if name in folders:
+                archive.addfile(entry(prefix + name, 0o755, folder=True))
+                continue
+            mode = 0o755 if name in programs else 0o644
+            archive.addfile(entry(prefix + name, mode, len(files[name])), io.BytesIO(files[name]))
+    return gzipped(raw.getvalue())
+
+
 def staged(stage: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(stage)): path.read_bytes() for path in stage.rglob("*") if path.is_file()}
+    files = {path.relative_to(stage).as_posix(): path.read_bytes() for path in stage.rglob("*") if path.is_file()}
+    if not files:
+        sys.exit(f"packaging/archive.py: {stage} holds no files")
+    return files
 
 
 def tarball(stage: Path) -> bytes:
-    return tar({f"{stage.name}/{name}": content for name, content in staged(stage).items()})
+    files = {f"{stage.name}/{name}": content for name, content in staged(stage).items()}
+    return tar(files, {f"{stage.name}/{program}" for program in PROGRAMS})
 
 
 def debian_path(name: str) -> str:
     """Where a staged file is installed."""
-    path = Path(name)
+    path = PurePosixPath(name)
     if path.parts[0] == "completions":
         return {
             "undertone.bash": "usr/share/bash-completion/completions/undertone",
@@ -72,19 +88,32 @@ def debian_path(name: str) -> str:
             "undertone.fish": "usr/share/fish/vendor_completions.d/undertone.fish",
         }[path.name]
     if path.parts[0] == "man":
-        return f"usr/share/man/man1/{path.name}"
-    if name in ("undertone", "undertone-provider"):
+        return f"usr/share/man/man1/{path.name}.gz"
+    if name in PROGRAMS:
         return f"usr/bin/{name}"
     return f"usr/share/doc/undertone/{'copyright' if name == 'LICENSE' else name}"
 
 
+def debian_version(version: str) -> str:
+    """The version for dpkg, to which 0.2.0-rc.1 would be later than 0.2.0."""
+    return version.replace("-", "~", 1).replace("-", ".")
+
+
 def deb(stage: Path, version: str) -> bytes:
-    files = {debian_path(name): content for name, content in staged(stage).items()}
-    kilobytes = sum(len(content) for content in files.values()) // 1024
-    control = CONTROL.format(version=version, kilobytes=kilobytes).encode()
-    members = {"debian-binary": b"2.0\n", "control.tar.gz": tar({"control": control}), "data.tar.gz": tar(files)}
+    files = {}
+    for name, content in staged(stage).items():
+        path = debian_path(name)
+        files[path] = gzipped(content) if path.endswith(".gz") else content
+    # dpkg's own measure: files in whole KiB, and one for each folder.
+    folders = {parent for name in files for parent in PurePosixPath(name).parents}
+    kibibytes = sum(-(-len(content) // 1024) for content in files.values()) + len(folders)
+    control = CONTROL.format(version=debian_version(version), kibibytes=kibibytes)
+    sums = "".join(f"{hashlib.md5(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
+    # Names start with ./, as in the packages that dpkg-deb builds.
+    about = tar({"control": control.encode(), "md5sums": sums.encode()}, set(), prefix="./")
+    data = tar(files, {f"usr/bin/{program}" for program in PROGRAMS}, prefix="./")
     package = b"!<arch>\n"
-    for name, content in members.items():
+    for name, content in {"debian-binary": b"2.0\n", "control.tar.gz": about, "data.tar.gz": data}.items():
         package += f"{name:<16}{EPOCH:<12}{0:<6}{0:<6}{'100644':<8}{len(content):<10}`\n".encode() + content
         package += b"\n" * (len(content) % 2)
     return package

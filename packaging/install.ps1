@@ -3,30 +3,46 @@
 #     irm @BASE_URL@/install.ps1 | iex
 #
 # $env:UNDERTONE_INSTALL names another folder than %LOCALAPPDATA%\undertone\bin.
-$ErrorActionPreference = "Stop"
-$base = if ($env:UNDERTONE_BASE_URL) { $env:UNDERTONE_BASE_URL } else { "@BASE_URL@" }
-$folder = if ($env:UNDERTONE_INSTALL) { $env:UNDERTONE_INSTALL } else { "$env:LOCALAPPDATA\undertone\bin" }
-$name = "undertone-@VERSION@-x86_64-pc-windows-msvc"
-$work = Join-Path ([IO.Path]::GetTempPath()) ([Guid]::NewGuid())
-New-Item -ItemType Directory $work | Out-Null
-try {
-    $archive = Join-Path $work "$name.zip"
-    Invoke-WebRequest "$base/$name.zip" -OutFile $archive
-    $sums = (Invoke-WebRequest "$base/SHA256SUMS").Content
-    if ($sums -is [byte[]]) { $sums = [Text.Encoding]::UTF8.GetString($sums) }
-    $line = $sums -split "`n" | Where-Object { $_ -match " $([regex]::Escape("$name.zip"))$" }
-    $hash = (Get-FileHash $archive -Algorithm SHA256).Hash.ToLower()
-    if (-not $line -or -not $line.StartsWith($hash)) { throw "$name.zip does not match its SHA-256 sum" }
-    Expand-Archive $archive $work
-    New-Item -ItemType Directory -Force $folder | Out-Null
-    Copy-Item "$work\$name\*.exe" $folder -Force
-} finally {
-    Remove-Item -Recurse -Force $work
+
+# The block keeps variables and preferences out of the session that runs the script.
+& {
+    $ErrorActionPreference = "Stop"
+    # Windows PowerShell downloads many times slower while it shows progress.
+    $ProgressPreference = "SilentlyContinue"
+    $base = if ($env:UNDERTONE_BASE_URL) { $env:UNDERTONE_BASE_URL } else { "@BASE_URL@" }
+    $folder = if ($env:UNDERTONE_INSTALL) { $env:UNDERTONE_INSTALL } else { "$env:LOCALAPPDATA\undertone\bin" }
+    $folder = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($folder)
+    $name = "undertone-@VERSION@-x86_64-pc-windows-msvc"
+    $work = Join-Path ([IO.Path]::GetTempPath()) ([Guid]::NewGuid().ToString())
+    New-Item -ItemType Directory $work | Out-Null
+    try {
+        $archive = Join-Path $work "$name.zip"
+        # Without -UseBasicParsing, Windows PowerShell parses pages with Internet Explorer.
+        Invoke-WebRequest "$base/$name.zip" -OutFile $archive -UseBasicParsing
+        $sums = (Invoke-WebRequest "$base/SHA256SUMS" -UseBasicParsing).Content
+        if ($sums -is [byte[]]) { $sums = [Text.Encoding]::UTF8.GetString($sums) }
+        $line = $sums -split "\r?\n" | Where-Object { ($_ -split "\s+", 2)[1] -eq "$name.zip" } | Select-Object -First 1
+        if (-not $line) { throw "SHA256SUMS has no line for $name.zip" }
+        $hash = (Get-FileHash $archive -Algorithm SHA256).Hash
+        if (($line -split "\s+", 2)[0] -ne $hash) { throw "$name.zip does not match its SHA-256 sum" }
+        Expand-Archive $archive $work
+        New-Item -ItemType Directory -Force $folder | Out-Null
+        Copy-Item "$work\$name\*.exe" $folder -Force
+    } finally {
+        Remove-Item -Recurse -Force $work
+    }
+    Write-Host "Installed undertone @VERSION@ in $folder"
+    # The registry has the path with its %VARIABLES%, which [Environment] would expand for good.
+    $key = [Microsoft.Win32.Registry]::CurrentUser.CreateSubKey("Environment")
+    $path = [string]$key.GetValue("Path", "", [Microsoft.Win32.RegistryValueOptions]::DoNotExpandEnvironmentNames)
+    $folders = @($path -split ";" | Where-Object { $_ })
+    $known = $folders | ForEach-Object { [Environment]::ExpandEnvironmentVariables($_).TrimEnd("\") }
+    if ($known -notcontains $folder.TrimEnd("\")) {
+        $key.SetValue("Path", (($folders + $folder) -join ";"), [Microsoft.Win32.RegistryValueKind]::ExpandString)
+        # Removing a variable that does not exist tells other programs that variables changed.
+        [Environment]::SetEnvironmentVariable("UNDERTONE_UNUSED", $null, "User")
+        Write-Host "Open a new terminal to use it"
+    }
+    $key.Dispose()
+    & "$folder\undertone.exe" self check
 }
-Write-Host "Installed undertone @VERSION@ in $folder"
-$path = [Environment]::GetEnvironmentVariable("Path", "User")
-if (($path -split ";") -notcontains $folder) {
-    [Environment]::SetEnvironmentVariable("Path", "$path;$folder", "User")
-    Write-Host "Open a new terminal to use it"
-}
-& "$folder\undertone.exe" self check

@@ -8,6 +8,10 @@ set -eu
 base=${UNDERTONE_BASE_URL:-@BASE_URL@}
 version=@VERSION@
 folder=${UNDERTONE_INSTALL:-$HOME/.local/bin}
+case $folder in
+    /*) ;;
+    *) folder=$PWD/$folder ;;
+esac
 
 fail() { echo "install: $*" >&2; exit 1; }
 
@@ -19,8 +23,10 @@ case $(uname -s)-$(uname -m) in
     *) fail "there is no prebuilt program for $(uname -s) on $(uname -m); build it from source" ;;
 esac
 name=undertone-$version-$triple
+command -v curl >/dev/null || fail "curl is not installed"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
 cd "$work"
 for file in "$name.tar.gz" SHA256SUMS; do
     curl -fsSLO "$base/$file" || fail "$base/$file could not be downloaded"

@@ -10,13 +10,20 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-import archive  # noqa: E402
-
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def zipped(stage: Path, out: Path) -> None:
+    """Zips a staged release, with the time of the commit for every file."""
+    date = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
+    with zipfile.ZipFile(out, "w") as packed:
+        for path in sorted(stage.iterdir()):
+            member = zipfile.ZipInfo(f"{stage.name}/{path.name}", date)
+            packed.writestr(member, path.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def main() -> None:
@@ -24,9 +31,15 @@ def main() -> None:
         sys.exit(__doc__)
     triple = sys.argv[1]
     os.chdir(ROOT)
+    # Times in archives are those of the commit.
+    if "SOURCE_DATE_EPOCH" not in os.environ:
+        commit = subprocess.run(["git", "log", "-1", "--format=%ct"], check=True, stdout=subprocess.PIPE, text=True)
+        os.environ["SOURCE_DATE_EPOCH"] = commit.stdout.strip()
+    import archive  # Reads SOURCE_DATE_EPOCH.
+
     packages = ["-p", "undertone-cli", "-p", "undertone-provider"]
     subprocess.run(["cargo", "build", "--release", "--locked", "--target", triple, *packages], check=True)
-    version = re.search(r'^version = "(.*)"$', Path("Cargo.toml").read_text(), re.MULTILINE)[1]
+    version = re.search(r'^version = "(.*)"$', Path("Cargo.toml").read_text("utf-8"), re.MULTILINE)[1]
     target = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
     name = f"undertone-{version}-{triple}"
     stage, out = target / "stage" / name, target / "packages"
@@ -39,9 +52,7 @@ def main() -> None:
     for document in ("README.md", "LICENSE", "CHANGELOG.md"):
         shutil.copy(document, stage)
     if suffix:
-        with zipfile.ZipFile(out / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-            for path in sorted(stage.iterdir()):
-                packed.write(path, f"{name}/{path.name}")
+        zipped(stage, out / f"{name}.zip")
     else:
         (out / f"{name}.tar.gz").write_bytes(archive.tarball(stage))
 

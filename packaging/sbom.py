@@ -2,8 +2,8 @@
 
     python3 packaging/sbom.py TARGET-TRIPLE
 
-The components are those that Cargo.lock fixes and `cargo metadata` resolves for the target, without
-dependencies of builds and tests.
+The components are those that Cargo.lock fixes and `cargo metadata` resolves for the target:
+procedural macros are among them, other dependencies of builds and of tests are not.
 """
 
 import json
@@ -17,7 +17,7 @@ RELEASED = ("undertone-cli", "undertone-provider", "undertone-python")
 
 def metadata(triple: str) -> dict:
     command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", triple]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def linked(graph: dict) -> set[str]:

@@ -65,7 +65,8 @@ pub fn section(evidence: &Evidence, level: u8) -> Section {
     ];
     Section::new(level, "Annex: EU AI Act")
         .paragraph(
-            "Source: Regulation (EU) 2024/1689, Article 53(1), point (a), and Annex XI, section 1. It \
+            "Source: Regulation (EU) 2024/1689, Article 53(1), point (a), and Annex XI, section 1, in \
+             the text published on 12 July 2024; check whether later amendments concern you. It \
              applies to providers of general-purpose AI models; whether you are one, also of a model \
              that you fine-tuned, is a legal question. The headings are abridged.",
         )

@@ -49,7 +49,7 @@ pub fn section(evidence: &Evidence, level: u8) -> Result<Section> {
         .with(facts(vec![
             ("(a) Operations", operations),
             ("(a) Purposes, legitimate interest", YOU.to_owned()),
-            ("(a) People concerned", covers),
+            ("People concerned", covers),
             ("(b) Necessity and proportionality", format!(
                 "{YOU}; see what the model gains over the base model, and whether fewer data would do"
             )),

@@ -35,8 +35,8 @@ pub fn section(evidence: &Evidence, level: u8) -> Result<Section> {
         .paragraph(
             "Source: EDPB Opinion 28/2024 on certain data protection aspects related to the \
              processing of personal data in the context of AI models, adopted on 17 December 2024, \
-             executive summary. Whether a model is anonymous is decided case by case by supervisory \
-             authorities, taking into account all means reasonably likely to be used.",
+             executive summary and paragraph 43. Whether a model is anonymous is decided case by case \
+             by supervisory authorities, taking into account all means reasonably likely to be used.",
         )
         .with(points("The two likelihoods that must be insignificant", all))
         .paragraph("Limits of this evidence:")
@@ -45,8 +45,8 @@ pub fn section(evidence: &Evidence, level: u8) -> Result<Section> {
 
 fn limits(evidence: &Evidence) -> Result<Vec<String>> {
     let mut all = vec![
-        "The Opinion names no ε. Whether this one makes both likelihoods insignificant is for you \
-         to argue, best with the trade-off curve in this report."
+        "Whether this ε makes both likelihoods insignificant is for you to argue, best with the \
+         trade-off curve in this report."
             .to_owned(),
         "Attacks that fail prove nothing about other attacks; the guarantee covers those too, as \
          far as its ε goes."

@@ -1,7 +1,8 @@
 //! NIST SP 800-226, Guidelines for Evaluating Differential Privacy Guarantees (March 2025).
 //!
-//! Its pyramid has the most direct measures of a guarantee at the top (ε, the unit), what can
-//! undermine it in the middle, and what it rests on at the bottom.
+//! Its pyramid has the most direct measures of a guarantee at the top (ε and the unit of privacy),
+//! algorithms and correctness, utility and bias in the middle, and what all of it rests on at the
+//! base: side channels, security and access control, trust models and data collection.
 
 use super::Standing::{DoesNotApply, Fails, Holds, YouMustShow};
 use super::{Evidence, Point, Standing, point, points};
@@ -15,12 +16,12 @@ pub fn section(evidence: &Evidence, level: u8) -> Result<Section> {
     Ok(Section::new(level, "Annex: NIST SP 800-226")
         .paragraph(
             "Source: NIST SP 800-226, Guidelines for Evaluating Differential Privacy Guarantees, \
-             March 2025: section 2 on the guarantee, section 3 on algorithms, section 4 on \
-             deployment. The points are in our words.",
+             March 2025. The tables follow its pyramid: the guarantee, differentially private \
+             algorithms, and their deployment. The points are in our words.",
         )
-        .with(points("Top of the pyramid: the guarantee (section 2)", top(evidence)?))
-        .with(points("Middle: algorithms and implementation (sections 3 and 4)", middle(evidence)))
-        .with(points("Base: deployment and collection (section 4)", base(evidence))))
+        .with(points("Top of the pyramid: privacy parameters and unit of privacy", top(evidence)?))
+        .with(points("Middle: algorithms and correctness, utility and bias", middle(evidence)))
+        .with(points("Base: side channels, security, trust and data collection", base(evidence))))
 }
 
 fn top(evidence: &Evidence) -> Result<Vec<Point>> {
@@ -123,14 +124,6 @@ fn middle(evidence: &Evidence) -> Vec<Point> {
             },
         ),
         point(
-            "Settings were not tuned on the private data",
-            YouMustShow,
-            format!(
-                "{}; every other run on the data costs too, or use private selection",
-                summary.selection
-            ),
-        ),
-        point(
             "Sizes and labels do not leak",
             if summary.plan.privacy.units.is_some() && labels { Holds } else { YouMustShow },
             match (summary.plan.privacy.units, labels) {
@@ -155,16 +148,6 @@ fn middle(evidence: &Evidence) -> Vec<Point> {
              end of the run",
         ),
         point(
-            "Rounding to floating point reveals nothing",
-            if evidence.guarantee.is_some() { YouMustShow } else { Fails },
-            "an assumption of the ledger, which says how far the noise is from a Gaussian",
-        ),
-        point(
-            "Times, memory and sizes are not released",
-            YouMustShow,
-            "the ledger assumes it: keep progress, logs and the folder private/ to yourself",
-        ),
-        point(
             "The result is useful, and fair to small groups",
             YouMustShow,
             "private models are often less accurate for groups with few rows; measure it on data \
@@ -185,6 +168,24 @@ fn middle(evidence: &Evidence) -> Vec<Point> {
 fn base(evidence: &Evidence) -> Vec<Point> {
     let local = evidence.guarantee.is_some_and(|guarantee| guarantee.threat == Threat::Local);
     vec![
+        point(
+            "Rounding to floating point reveals nothing",
+            if evidence.guarantee.is_some() { YouMustShow } else { Fails },
+            "an assumption of the ledger, which says how far the noise is from a Gaussian",
+        ),
+        point(
+            "Times, memory and sizes are not released",
+            YouMustShow,
+            "the ledger assumes it: keep progress, logs and the folder private/ to yourself",
+        ),
+        point(
+            "Settings were not tuned on the private data",
+            YouMustShow,
+            format!(
+                "{}; every other run on the data costs too, or use private selection",
+                evidence.run.summary.selection
+            ),
+        ),
         match local {
             true => point(
                 "The trust model fits",
