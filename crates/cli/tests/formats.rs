@@ -1,5 +1,5 @@
-//! Run folders and ledgers of released versions stay readable. `fixtures/VERSION` has a finished run
-//! of each version with its rows; the base model is that of all tests.
+//! Run folders and ledgers of released versions stay readable. `fixtures/VERSION` has a finished
+//! run of that version and its rows; the base model is the one that all tests use.
 
 use crate::bench::fixture;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! Templates for prompts and completions: `Question: {question}\nAnswer:`.
 //!
-//! A text without braces is the name of a column, whose value is used as is. `{{` and `}}` are
-//! literal braces. `{column:json}` is the value as a JSON string, in quotes. A prompt without columns
-//! ends with `{}`, so that it is not taken for the name of a column.
+//! A template without braces is the name of a column, whose value is used as is. `{{` and `}}` are
+//! literal braces. `{column:json}` is the value as a JSON string, in quotes. A prompt without
+//! columns ends with `{}`, to distinguish it from the name of a column.
 //!
 //! [`Template::values`] is the inverse of [`Template::fill`], for texts that a model has written.
 

@@ -56,8 +56,8 @@ impl Register {
         }
     }
 
-    /// Replaces the planned cost of a run by its actual one. The same settlement again does nothing;
-    /// a longer ledger of the same run replaces the shorter one.
+    /// Replaces the planned cost of a run by its actual one. Repeating a settlement does nothing; a
+    /// longer ledger of the same run replaces the shorter one.
     pub fn settle(&self, settlement: &Settlement) -> Result<()> {
         self.append(Clock::MayBeWrong, &mut |state, _| {
             let Some((account, booking)) = state.booking(&settlement.reservation) else {

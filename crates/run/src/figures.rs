@@ -1,5 +1,5 @@
-//! Figures about synthetic rows, each with who may see it: `synthetic/evaluation.json` has the public
-//! ones, and `private/evaluation.json` the others.
+//! Figures about synthetic rows, by who may see them: the public ones are in
+//! `synthetic/evaluation.json`, the others in `private/evaluation.json`.
 
 use crate::folder::RunPaths;
 use crate::{Error, Result, read_settings, write_json};

@@ -60,9 +60,9 @@ fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
     }
 }
 
-/// Rap-FT's section VII: at σ = 0.6 and δ = 1e-5, ε is 4.31 on E2E and 3.05 on Echr, and with BitFit
-/// 4.25 and 2.88. Batch and epochs, which the paper does not state, are those for which an RDP
-/// accountant finds these.
+/// Rap-FT's section VII: at σ = 0.6 and δ = 1e-5, ε is 4.31 on E2E and 3.05 on Echr, and with
+/// BitFit 4.25 and 2.88. The paper does not state batch and epochs; these are the ones for which an
+/// RDP accountant yields the published values.
 #[test]
 fn rap_ft_has_the_published_epsilon() {
     let mut found = BTreeSet::new();

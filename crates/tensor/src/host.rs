@@ -63,7 +63,8 @@ impl Host {
         Self::from_numbers(self.rows, self.columns, Numbers::Nf4(nf4))
     }
 
-    /// A matrix in NF4 with these codes, two per byte, and this std if they are uniformly distributed.
+    /// A matrix in NF4 with these codes, two per byte; its std is `std` if the codes are uniformly
+    /// distributed.
     ///
     /// # Panics
     /// If there is not a byte for every two values.

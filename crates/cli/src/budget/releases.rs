@@ -26,8 +26,8 @@ pub struct Sampling {
     /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N", requires = "examples")]
     pub batch: Option<u64>,
-    /// Number of epochs, each of ⌊examples / batch⌋ steps; a part of an epoch is rounded up to whole
-    /// steps
+    /// Number of epochs, each of ⌊examples / batch⌋ steps; a part of an epoch is rounded up to
+    /// whole steps
     #[arg(long, value_name = "N", requires = "examples", value_parser = epochs)]
     pub epochs: Option<f64>,
 }

@@ -64,8 +64,8 @@ pub struct Init {
     /// Write the label names found in the file to the run file, which makes them public
     #[arg(long, conflicts_with = "labels")]
     read_labels: bool,
-    /// Write a run file for `undertone synthesize`: the label, if there is one, becomes a control code
-    /// in front of the text
+    /// Write a run file for `undertone synthesize`: the label, if there is one, becomes a control
+    /// code in front of the text
     #[arg(long)]
     synthesize: bool,
     /// Run file to write

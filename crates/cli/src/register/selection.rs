@@ -67,7 +67,8 @@ impl SelectionBooking {
         })
     }
 
-    /// Replaces the planned cost by that of the ledger; gives the reservation back if there is none.
+    /// Replaces the planned cost by that of the ledger; releases the reservation if there is no
+    /// ledger.
     pub fn settle(&self) -> Outcome {
         if !self.ledger.exists() {
             let reason = "the selection failed before its first release";

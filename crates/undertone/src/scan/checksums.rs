@@ -38,8 +38,7 @@ pub fn luhn(text: &str) -> bool {
     text.len() >= 2 && text.bytes().all(|byte| byte.is_ascii_digit()) && sum.is_multiple_of(10)
 }
 
-/// A payment card: 13 to 19 digits that begin like those of an issuer of cards (2221 to 2720, or 3 to
-/// 6).
+/// A payment card: 13 to 19 digits with the prefix of a card issuer (2221 to 2720, or 3 to 6).
 pub fn card(text: &str) -> bool {
     let first = text.get(..4).and_then(|first| first.parse::<u32>().ok()).unwrap_or(0);
     let is_issued = (2221..=2720).contains(&first) || (3000..=6999).contains(&first);

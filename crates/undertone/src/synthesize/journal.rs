@@ -1,5 +1,5 @@
-//! `journal.jsonl`: every sampled text, as a row or as the reason why it is none. Rounds of texts are
-//! appended whole, so that sampling resumes after the last complete round.
+//! `journal.jsonl`: every sampled text, as a row or with the reason why it was rejected. Rounds of
+//! texts are appended whole, so that sampling resumes after the last complete round.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub struct Entry {
     /// The values of its text columns, if it is a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<Vec<String>>,
-    /// Why it is none.
+    /// Why it was rejected, otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
 }

@@ -79,8 +79,8 @@ fn a_factor_of_ia3_has_the_relevance_of_the_weights_that_it_scales() {
     assert_eq!(layers, 9);
 }
 
-/// In a model without position embeddings a virtual token is its row of the prompt, which has all of
-/// the token's relevance; all tokens together have that of the output.
+/// In a model without position embeddings, a virtual token is its row of the prompt, so that row
+/// has all of the token's relevance; all tokens together have the relevance of the output.
 #[test]
 fn a_soft_prompt_has_the_relevance_of_its_virtual_tokens() {
     let task_head = TaskHead::CausalLanguageModel;

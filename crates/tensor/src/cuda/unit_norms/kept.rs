@@ -59,8 +59,8 @@ pub fn gradients(left: &CudaMatrix, right: &CudaMatrix, ranges: Ranges) -> Resul
     ];
     let blocks = (across * down * ranges.len(), 1);
     let grid = Grid { blocks, threads: (256, 1), shared: shared as u32 };
-    // SAFETY: all ranges are rows of both factors; the output is new and has one row per range, with
-    // room for the product of the factors' columns.
+    // SAFETY: all ranges are rows of both factors; the output is new and has one row per range,
+    // with room for the product of the factors' columns.
     unsafe { left.gpu().launch(source.kernel("unit_gradients"), grid, arguments)? };
     Ok(gradients)
 }

@@ -188,9 +188,9 @@ mod tests {
     }
 
     /// α = (H_r + H_{r,1/2}) γ² + 2 H_r γ s₂² and β = 2 (nd)^¼ H_r s₂² ζ, as the paper prints them,
-    /// by hand for one row of 4 columns in [0, 1]⁴ with noise of std 2: γ = s₂ = 2, α = 2·4 + 2·2·4 =
-    /// 24, ζ = 2√(−4 ln δ) − 2 ln δ + 4, β = 2·√2·4·ζ and ‖Ψ⁻¹‖ = √(4/16) = ½. With s₂ in place of
-    /// s₂², α = 16 and β halves.
+    /// by hand for one row of 4 columns in [0, 1]⁴ with noise of std 2: γ = s₂ = 2, α = 2·4 +
+    /// 2·2·4 = 24, ζ = 2√(−4 ln δ) − 2 ln δ + 4, β = 2·√2·4·ζ and ‖Ψ⁻¹‖ = √(4/16) = ½. With s₂ in
+    /// place of s₂², α = 16 and β halves.
     #[test]
     fn the_condition_is_printed_with_the_square_of_the_sensitivity() {
         let delta = 1e-5_f64;

@@ -1,11 +1,12 @@
-//! MAUVE (Pillutla et al., NeurIPS 2021): the area under the divergence curve of two distributions of
-//! embeddings, which are quantized together by k-means.
+//! MAUVE (Pillutla et al., NeurIPS 2021): the area under the divergence curve of two distributions
+//! of embeddings, which are quantized together by k-means.
 //!
 //! With the histograms P and Q over the clusters and R = λP + (1 − λ)Q, the curve is
 //! (exp(−c·KL(Q‖R)), exp(−c·KL(P‖R))) for λ in (0, 1), with c = 5. As in the package `mauve-text`:
-//! rows are scaled to norm 1, projected to the principal components that explain 90 % of the variance,
-//! and clustered into n/10 clusters, the best of five attempts. Clustering is random, so values agree
-//! with the package's up to about 0.01 to 0.02; those of given histograms agree exactly.
+//! rows are scaled to norm 1, projected onto the principal components that explain 90 % of the
+//! variance, and grouped into n/10 clusters (the best of five attempts). Clustering is random, so
+//! values agree with the package's to within about 0.01 to 0.02; for given histograms they agree
+//! exactly.
 
 use nalgebra::{DMatrix, SymmetricEigen};
 use rand_chacha::ChaCha8Rng;

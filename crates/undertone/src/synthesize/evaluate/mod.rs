@@ -7,8 +7,8 @@
 //! computed from: every function here takes [`Texts`], which know whose they are.
 //!
 //! ```text
-//! text.rs    lengths, vocabulary, duplicates, self-BLEU     replay.rs    texts copied from training
-//! mauve.rs   MAUVE of two sets of embeddings                features.rs  embeddings of texts
+//! text.rs    lengths, vocabulary, duplicates, self-BLEU    replay.rs    texts copied from training
+//! mauve.rs   MAUVE of two sets of embeddings               features.rs  embeddings of texts
 //! ```
 
 mod features;

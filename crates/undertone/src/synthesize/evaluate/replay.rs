@@ -1,5 +1,5 @@
-//! How much of the synthetic texts repeats training texts. These figures are private: that a text is
-//! or is not in the training data is what the guarantee hides.
+//! How much of the synthetic texts repeats training texts. These figures are private: whether a
+//! text is in the training data is what the guarantee hides.
 
 use super::{Figure, Texts};
 use std::collections::HashSet;

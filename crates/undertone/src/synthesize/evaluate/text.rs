@@ -57,8 +57,8 @@ struct Most {
     other: u64,
 }
 
-/// Self-BLEU: the mean BLEU-4, from 0 to 1, of each text with all others as its references. An order
-/// without a common n-gram counts as half an n-gram; a text of fewer than four words counts as 0.
+/// Self-BLEU: the mean BLEU-4, from 0 to 1, of each text with all others as its references. An
+/// order without a common n-gram counts as half an n-gram; texts of fewer than four words score 0.
 fn self_bleu(texts: &[Vec<&str>]) -> f64 {
     if texts.len() < 2 {
         return 0.0;
