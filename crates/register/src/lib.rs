@@ -9,12 +9,12 @@
 //!
 //! Let S be the events of all settled runs of a data set and R those of all open reservations.
 //!
-//! - **Never over the cap.** A reservation is written only if the accountant certifies ε(S ∪ R ∪
-//!   planned) ≤ cap at the cap's δ. Reading the register, deciding and writing are one transaction,
-//!   so concurrent runs cannot each take the last of the budget. A settlement replaces the planned
-//!   events by those in the run's ledger. There are no more of them than planned, unless the ledger
-//!   counts lines torn by a crash: these were spent, and are recorded even if the total then
-//!   exceeds the cap.
+//! - **Never over the cap.** A reservation is written only if the accountant certifies
+//!   ε(S ∪ R ∪ planned) ≤ cap at the cap's δ. Reading the register, deciding and writing are one
+//!   transaction, so concurrent runs cannot each take the last of the budget. A settlement replaces
+//!   the planned events by those in the run's ledger. There are no more of them than planned,
+//!   unless the ledger counts lines torn by a crash: these were spent and are recorded even if the
+//!   total then exceeds the cap.
 //! - **Nothing is lost.** An entry is on disk before the call returns. A process that is killed
 //!   leaves either no entry or a complete one; a torn line was never acknowledged and is removed. A
 //!   reservation counts until it is settled or released, so a crash may waste budget but hides

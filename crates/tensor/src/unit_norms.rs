@@ -2,7 +2,7 @@
 //! clipping, book-keeping), on the device of the operands.
 //!
 //! Every function takes the range of rows of each unit and returns an upper bound on the quantity
-//! that it names: the bound accounts for everything that rounding can remove.
+//! it is named after, which accounts for everything that rounding can remove.
 //!
 //! # Underflow
 //!
@@ -26,7 +26,7 @@
 //! norm bounds hold with α′ in place of α. For the same reason, gradients that are formed have an
 //! error of at most 2k Σ_t α′_t ε′_t in norm.
 //!
-//! The clipped sum is computed in f32 as well: see `Bounds::factors` of `gradient` in the crate
+//! The clipped sum is computed in f32 as well: see `Bounds::factors` in `gradient`, in the crate
 //! undertone.
 
 use super::backend::{Backend, Ranges, on_backend};

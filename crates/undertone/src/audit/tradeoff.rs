@@ -25,9 +25,9 @@
 //! both are immediate. If the least distribution has a total mass above 1, no distribution exists,
 //! and so P(W ≥ v) < β.
 //!
-//! For every curve, the test rejects for all v from a fixed value on. Of two valid tests with the
-//! same r, rejecting when either does is therefore equivalent to one of the two, and just as valid:
-//! no correction for multiple testing is needed.
+//! For every curve, there is a fixed value such that the test rejects for all v from that value on.
+//! Of two valid tests with the same r, rejecting when either does is therefore equivalent to one of
+//! the two, and just as valid: no correction for multiple testing is needed.
 
 use super::statistics::largest;
 use undertone_accounting::{gaussian, normal_quantile, normal_tail};

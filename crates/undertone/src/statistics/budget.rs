@@ -2,9 +2,9 @@
 //!
 //! # Statement
 //!
-//! n Gaussian releases of sensitivity 1 with the same σ, and a threshold with half of δ if there is
-//! a vocabulary, have an ε of at most the budget's, by the certified upper bound of the accountant.
-//! σ is the least with this property.
+//! n Gaussian releases of sensitivity 1 with the same σ, plus a threshold with half of δ if there
+//! is a vocabulary, have an ε no larger than the budget's, by the accountant's certified upper
+//! bound. σ is the smallest value with this property.
 
 use crate::error::Result;
 use undertone_accounting::calibrate::least_noise;
@@ -21,7 +21,7 @@ pub struct Budget {
     pub threshold_delta: Option<f64>,
 }
 
-/// The share of δ that the threshold of a vocabulary takes.
+/// The share of δ that the threshold of a vocabulary uses.
 const THRESHOLD_SHARE: f64 = 0.5;
 
 /// The budget's noise for this many sums, one of which may be a vocabulary.

@@ -18,7 +18,7 @@ pub fn cell(length: u64) -> usize {
     (0..CELLS).rev().find(|cell| start(*cell) <= length).unwrap_or(0)
 }
 
-/// The length that stands for a cell: its last one.
+/// The length that represents a cell: its last one.
 pub fn last(cell: usize) -> u64 {
     start(cell + 1) - 1
 }

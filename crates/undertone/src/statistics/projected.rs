@@ -1,4 +1,4 @@
-//! Noisy counts made plausible: a post-processing.
+//! Post-processing of noisy counts into plausible ones.
 
 /// The closest vector to a noisy histogram without negative cells and with the same sum, or zeros
 /// if the sum is negative.
@@ -18,7 +18,7 @@ pub fn projected(noisy: &[f64]) -> Vec<f64> {
     noisy.iter().map(|value| (value - excess).max(0.0)).collect()
 }
 
-/// The shares of noisy counts; all 0 if nothing is left of them.
+/// The shares of noisy counts; all 0 if no count remains.
 pub fn shares(noisy: &[f64]) -> Vec<f64> {
     let counts = projected(noisy);
     let total: f64 = counts.iter().sum();
