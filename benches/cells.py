@@ -1,5 +1,6 @@
-"""Cells of a table: runs of `undertone train` with different settings, several at a time. Each is
-kept in a folder, so that none is repeated."""
+"""Cells of a table: runs of `undertone train` with different settings, several at a time. Each run
+is kept in a folder, so that none is repeated.
+"""
 
 import concurrent.futures
 import csv
@@ -50,8 +51,8 @@ def subset(path, count, seed, out):
 
 
 def run_all(args, file, cells, out, metric):
-    """Runs every cell (name, seed, changes) without a summary; returns {(name, seed): metric or
-    None}."""
+    """Runs every cell (name, seed, changes) that has no summary yet. Returns
+    {(name, seed): metric or None}."""
     slots = list(range(args.jobs))
 
     def run(cell):

@@ -1,4 +1,4 @@
-"""examples/fetch on small archives of the published layout, without a network.
+"""Runs examples/fetch on small archives with the published layout, without a network.
 
 python3 -m unittest discover examples
 """

@@ -1,4 +1,4 @@
-"""examples/track on the log of a run, with the trackers that are installed.
+"""Runs examples/track on the log of a run, with the trackers that are installed.
 
 python3 -m unittest discover examples
 """

@@ -28,7 +28,7 @@ Description: fine-tune language models on private text with differential privacy
 
 
 def entry(name: str, mode: int, size: int = 0, folder: bool = False) -> tarfile.TarInfo:
-    """An archive member that depends on nothing but its arguments and the epoch."""
+    """An archive member that depends only on its arguments and the epoch."""
     info = tarfile.TarInfo(name)
     info.type = tarfile.DIRTYPE if folder else tarfile.REGTYPE
     info.mode, info.size, info.mtime = mode, size, EPOCH
@@ -38,7 +38,7 @@ def entry(name: str, mode: int, size: int = 0, folder: bool = False) -> tarfile.
 
 
 def tar(files: dict[str, bytes]) -> bytes:
-    """A gzipped tar of files, with the folders that contain them, in the order of their names."""
+    """A gzipped tar of files and the folders that contain them, sorted by name."""
     folders = {str(parent) for name in files for parent in Path(name).parents} - {"."}
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:

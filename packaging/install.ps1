@@ -2,7 +2,7 @@
 #
 #     irm @BASE_URL@/install.ps1 | iex
 #
-# $env:UNDERTONE_INSTALL names another folder than %LOCALAPPDATA%\undertone\bin.
+# Set $env:UNDERTONE_INSTALL to install to a folder other than %LOCALAPPDATA%\undertone\bin.
 $ErrorActionPreference = "Stop"
 $base = if ($env:UNDERTONE_BASE_URL) { $env:UNDERTONE_BASE_URL } else { "@BASE_URL@" }
 $folder = if ($env:UNDERTONE_INSTALL) { $env:UNDERTONE_INSTALL } else { "$env:LOCALAPPDATA\undertone\bin" }

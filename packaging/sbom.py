@@ -1,9 +1,9 @@
-"""Prints a software bill of materials (CycloneDX 1.5) of what the released programs contain.
+"""Prints a software bill of materials (CycloneDX 1.5) of the released programs.
 
     python3 packaging/sbom.py TARGET-TRIPLE
 
-The components are those that Cargo.lock fixes and `cargo metadata` resolves for the target, without
-dependencies of builds and tests.
+The components are those pinned by Cargo.lock and resolved by `cargo metadata` for the target,
+without build and test dependencies.
 """
 
 import json
@@ -21,7 +21,7 @@ def metadata(triple: str) -> dict:
 
 
 def linked(graph: dict) -> set[str]:
-    """The packages that the released ones reach by ordinary dependencies."""
+    """The released packages and their transitive normal dependencies."""
     nodes = {node["id"]: node for node in graph["resolve"]["nodes"]}
     ahead = [package["id"] for package in graph["packages"] if package["name"] in RELEASED]
     reached: set[str] = set()

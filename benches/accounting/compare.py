@@ -1,8 +1,8 @@
-"""Asks three accountants the same questions, in turn, and prints their times and the widths of
-their intervals.
+"""Asks three accountants the same questions in turn, and prints their times and the widths of their
+intervals.
 
-Peers are timed inside their process, after their imports; undertone is timed as a whole process,
-including its start. Each time is the minimum over the rounds.
+Peers are timed inside their process, after their imports. Undertone is timed as a whole process,
+including startup. Each time is the minimum over the rounds.
 """
 
 import json

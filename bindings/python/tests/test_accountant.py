@@ -1,4 +1,4 @@
-"""The accountant from Python: values, bounds and errors."""
+"""The privacy accountant from Python: values, bounds and errors."""
 
 import math
 import unittest
