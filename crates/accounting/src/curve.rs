@@ -25,7 +25,7 @@ pub fn curve(
         return epsilons
             .iter()
             .map(|&epsilon| {
-                let found = if let Some(split) = threshold::split(composition) {
+                let bounds = if let Some(split) = threshold::split(composition) {
                     let at = |others: &Composition, at: f64| {
                         Ok(curve(others, &[at], accountant)?[0].delta)
                     };
@@ -35,7 +35,7 @@ pub fn curve(
                 } else {
                     delta(composition, epsilon, accountant)?.delta
                 };
-                Ok(CurvePoint { epsilon, delta: found })
+                Ok(CurvePoint { epsilon, delta: bounds })
             })
             .collect();
     }

@@ -141,8 +141,8 @@ mod tests {
         let error = epsilon(&both(1e-6, 1), 1e-6, Accountant::Auto).unwrap_err().to_string();
         assert!(error.contains("the δ of the thresholds alone"), "{error}");
         // ε and δ are inverse to each other.
-        let there = delta(&both(1e-7, 5), with.upper, Accountant::Auto).unwrap().delta;
-        assert!(there.upper <= 1e-6 * (1.0 + 1e-6) && there.upper > 0.99e-6, "{there:?}");
+        let spent = delta(&both(1e-7, 5), with.upper, Accountant::Auto).unwrap().delta;
+        assert!(spent.upper <= 1e-6 * (1.0 + 1e-6) && spent.upper > 0.99e-6, "{spent:?}");
         let only = Composition::new(Adjacency::AddRemove).with(Event::Threshold { delta: 1e-7 }, 2);
         assert!(of(&only, 1e-6).upper < 1e-6);
     }

@@ -60,13 +60,13 @@ impl Scan {
         let format = format_of(&self.data, None)?;
         self.check_columns(format)?;
         let scanner = Scanner::new(Box::new(self.people.finder()?));
-        let mut found = Found::new(self.examples);
+        let mut summary = Found::new(self.examples);
         match &self.redact {
             Some(copy) => {
                 self.check_copy(copy, format)?;
                 let mut failure = None;
                 let written = write_atomically(copy, |out| {
-                    self.redact(format, &scanner, &mut found, out).map_err(|error| match error {
+                    self.redact(format, &scanner, &mut summary, out).map_err(|error| match error {
                         Stopped::Write(error) => error,
                         Stopped::Scan(error) => {
                             failure = Some(error);
@@ -82,11 +82,11 @@ impl Scan {
             None => {
                 for pieces in Pieces::open(&self.data, format)? {
                     let pieces = pieces?;
-                    found.add(&pieces, &self.findings(&scanner, &pieces)?);
+                    summary.add(&pieces, &self.findings(&scanner, &pieces)?);
                 }
             }
         }
-        self.print(&found, output);
+        self.print(&summary, output);
         Ok(())
     }
 
@@ -143,13 +143,13 @@ impl Scan {
         &self,
         format: Format,
         scanner: &Scanner,
-        found: &mut Found,
+        summary: &mut Found,
         out: &mut BufWriter<std::fs::File>,
     ) -> Result<(), Stopped> {
         for pieces in Pieces::open(&self.data, format)? {
             let pieces = pieces?;
             let findings = self.findings(scanner, &pieces)?;
-            found.add(&pieces, &findings);
+            summary.add(&pieces, &findings);
             let mut rest = findings.as_slice();
             for record in &pieces.records {
                 let (own, others) = rest.split_at(record.values.len());
@@ -160,23 +160,23 @@ impl Scan {
         Ok(())
     }
 
-    fn print(&self, found: &Found, output: Output) {
+    fn print(&self, summary: &Found, output: Output) {
         if output.json {
             output::json(&json!({
                 "audience": FOR_THE_OWNER,
                 "file": self.data,
-                "rows": found.rows,
-                "found": found.json(),
+                "rows": summary.rows,
+                "found": summary.json(),
                 "redacted": self.redact,
             }));
             return;
         }
-        let rows = found.table();
+        let rows = summary.table();
         if rows.is_empty() {
-            output::line(format_args!("Nothing was found in {} rows.", found.rows));
+            output::line(format_args!("Nothing was found in {} rows.", summary.rows));
         } else {
             output::table(&["kind", "found", "distinct", "rows", "masked examples"], &rows);
-            output::line(format_args!("\n{} rows scanned. {FOR_THE_OWNER}", found.rows));
+            output::line(format_args!("\n{} rows scanned. {FOR_THE_OWNER}", summary.rows));
         }
         if let Some(copy) = &self.redact {
             output::line(format_args!("Redacted copy: {}. {NO_GUARANTEE}", copy.display()));

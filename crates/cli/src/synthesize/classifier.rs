@@ -76,7 +76,7 @@ impl Classifier {
             synthetic: of.run.synthetic().data(of.facts.data_format),
             training: data.train.clone(),
             author: data.author.clone(),
-            budget: guarantee.map(|found| (found.epsilon.upper, found.delta)),
+            budget: guarantee.map(|guarantee| (guarantee.epsilon.upper, guarantee.delta)),
             folder: of.run.private().join("classifier"),
             device: of.device.clone(),
         })
@@ -113,7 +113,7 @@ impl Classifier {
         let summary = train(start, &mut |_| ());
         self.clear()?;
         match summary?.metrics.validation {
-            Some(Metrics::Classification(found)) => Ok(found.accuracy),
+            Some(Metrics::Classification(scores)) => Ok(scores.accuracy),
             _ => Err(Failure::arguments("the test file has no rows to classify")),
         }
     }

@@ -102,7 +102,7 @@ impl EvaluationArguments {
         Ok(figures)
     }
 
-    fn mauve(&self, of: &Evaluated, one: &Texts, other: &Texts) -> Outcome<Option<Figure>> {
+    fn mauve(&self, of: &Evaluated, left: &Texts, right: &Texts) -> Outcome<Option<Figure>> {
         let Some(name) = &self.encoder else { return Ok(None) };
         let folder = locate(name)?;
         // Only the hidden states are used, whatever the head.
@@ -121,8 +121,8 @@ impl EvaluationArguments {
             first.texts.truncate(MAUVE_TEXTS);
             embeddings(&model, &tokenizer, &first)
         };
-        let value = mauve(&embedded(one)?, &embedded(other)?);
-        let audience = one.audience().and(other.audience());
+        let value = mauve(&embedded(left)?, &embedded(right)?);
+        let audience = left.audience().and(right.audience());
         Ok(Some(Figure::new("MAUVE", value, "synthetic and test rows", audience)))
     }
 
@@ -167,7 +167,7 @@ impl Evaluated<'_> {
     }
 }
 
-fn same_file(one: &Path, other: &Path) -> bool {
+fn same_file(first: &Path, second: &Path) -> bool {
     let place = |path: &Path| path.canonicalize().ok();
-    one == other || (place(one).is_some() && place(one) == place(other))
+    first == second || (place(first).is_some() && place(first) == place(second))
 }
