@@ -108,8 +108,8 @@ fn runs_spend_one_budget_until_nothing_fits() {
     let folder = world.bench.path("first").display().to_string();
     world.done(&["verify"], &["--run", &folder]);
     let report = world.bench.path("report.md").display().to_string();
-    let told = run(&["report", &folder, "--out", &report]);
-    assert!(!told.is_empty());
+    let report_output = run(&["report", &folder, "--out", &report]);
+    assert!(!report_output.is_empty());
     let report = fs::read_to_string(report).unwrap();
     assert!(report.contains("letters@1 in the register"), "{report}");
 }

@@ -102,10 +102,10 @@ fn private_letters_become_synthetic_ones() {
     let letters = Letters::new();
     let output = letters.usual("out", &["--rows", "60", "--json"]).output().unwrap();
     succeeds(&output);
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found["private"], true, "{found}");
-    assert_eq!(found["guarantee"]["unit"], "user");
-    let epsilon = found["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["private"], true, "{answer}");
+    assert_eq!(answer["guarantee"]["unit"], "user");
+    let epsilon = answer["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
     assert!(epsilon <= 8.0 && epsilon > 7.5, "{epsilon}");
 
     // The ledger begins with the statistics.
@@ -141,7 +141,7 @@ fn private_letters_become_synthetic_ones() {
     assert_eq!(written.len(), 61);
     assert!(written.iter().skip(1).all(|row| CODES.contains(&row[row.len() - 1])), "{written:?}");
     let of_bill = written.iter().filter(|row| row[row.len() - 1] == "bill").count() as u64;
-    assert_eq!(found["sampled"]["rows_by_class"][0], of_bill);
+    assert_eq!(answer["sampled"]["rows_by_class"][0], of_bill);
     assert_eq!(letters.read("out/synthetic/ledger.jsonl"), ledger);
     let card = letters.read("out/synthetic/README.md");
     assert!(card.contains("ε, proved") && card.contains("Rows by topic"), "{card}");
@@ -205,9 +205,9 @@ fn a_killed_process_resumes_with_the_same_rows() {
     let journals =
         ["whole", "broken"].map(|out| letters.read(&format!("{out}/synthetic/journal.jsonl")));
     assert_eq!(journals[0], journals[1]);
-    let (one, other) =
+    let (first, second) =
         (letters.json("whole/statistics.json"), letters.json("broken/statistics.json"));
-    assert_eq!(one, other, "the same noise");
+    assert_eq!(first, second, "the same noise");
     let entries = |out: &str| letters.read(&format!("{out}/ledger.jsonl")).lines().count();
     assert_eq!(entries("whole"), entries("broken"), "every release is recorded once");
 }

@@ -23,13 +23,13 @@ fn runs_are_composed_by_their_events() {
     }
     let state = register.state().unwrap();
     let account = state.find("letters").unwrap();
-    let found = account.epsilon_of(&account.spent()).unwrap().upper;
+    let upper = account.epsilon_of(&account.spent()).unwrap().upper;
     // Two Gaussian mechanisms are one with μ² the sum of theirs.
     let mu: f64 = (4.0_f64 / 4.0 + 4.0 / 9.0).sqrt();
     let truth = epsilon(&cost(1.0 / mu, 1).releases, DELTA, Accountant::Auto).unwrap().epsilon;
-    assert!((found - truth.upper).abs() < 1e-6, "{found}, not {truth:?}");
+    assert!((upper - truth.upper).abs() < 1e-6, "{upper}, not {truth:?}");
     let alone = |noise| epsilon(&cost(noise, 4).releases, DELTA, Accountant::Auto).unwrap();
-    assert!(found < alone(2.0).epsilon.upper + alone(3.0).epsilon.upper - 0.5);
+    assert!(upper < alone(2.0).epsilon.upper + alone(3.0).epsilon.upper - 0.5);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn the_course_of_a_budget_is_that_of_its_entries() {
     let start = Register::open(&path).unwrap().state().unwrap().latest;
     let wanted: Vec<_> = (0..4).map(|_| reservation(cost(6.0, 1))).collect();
     let register = Register::open(&path).unwrap();
-    wanted.iter().for_each(|one| drop(register.reserve(one).unwrap()));
+    wanted.iter().for_each(|wanted_one| drop(register.reserve(wanted_one).unwrap()));
     register.settle(&settlement(&wanted[0].id, cost(6.0, 1), 1)).unwrap();
     register.release(&wanted[1].id, "nothing was read").unwrap();
     let state = register.state().unwrap();

@@ -90,13 +90,13 @@ fn kills_at_any_point_neither_overspend_nor_lose_a_settlement() {
     let account = verified.state.find("letters").unwrap();
     let total = account.epsilon_of(&account.committed()).unwrap().upper;
     assert!(total <= account.cap.epsilon, "{total}, over {}", account.cap);
-    let mut told = 0;
+    let mut acknowledged = 0;
     for line in logs(folder.path()).lines() {
         let (what, id) = line.split_once(' ').unwrap();
         if what == "refused" {
             continue;
         }
-        told += 1;
+        acknowledged += 1;
         let (_, booking) = verified.state.booking(id).unwrap_or_else(|| panic!("{line} is lost"));
         match (what, &booking.status) {
             ("settled", Status::Settled(..)) | ("released", Status::Released(..)) => {}
@@ -104,7 +104,7 @@ fn kills_at_any_point_neither_overspend_nor_lose_a_settlement() {
             (_, other) => panic!("{line}, but it is {other:?}"),
         }
     }
-    assert!(killed > 3 && told > 20, "{killed} kills, {told} entries");
+    assert!(killed > 3 && acknowledged > 20, "{killed} kills, {acknowledged} entries");
     println!("{} reservations, {killed} kills, ε = {total:.4}", account.bookings.len());
 }
 
