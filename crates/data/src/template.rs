@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn broken_templates_are_refused() {
         for text in ["{", "}", "{}", "a {b", "{a} {b", "a } b", "{a{b}", "{{only braces}}"] {
-            let error = Template::parse(text).map(|found| panic!("{found:?}")).unwrap_err();
+            let error = Template::parse(text).map(|template| panic!("{template:?}")).unwrap_err();
             assert!(error.to_string().starts_with("a template is"), "{error}");
         }
     }

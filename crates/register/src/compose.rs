@@ -19,9 +19,9 @@ pub fn at_delta(releases: &Composition, delta: f64) -> Result<Bounds> {
 }
 
 /// Both compositions together.
-pub fn join(one: &Composition, other: &Composition) -> Composition {
-    let mut all = one.clone();
-    other.parts().iter().for_each(|part| all.push(part.event, part.count));
+pub fn join(first: &Composition, second: &Composition) -> Composition {
+    let mut all = first.clone();
+    second.parts().iter().for_each(|part| all.push(part.event, part.count));
     all
 }
 

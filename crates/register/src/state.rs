@@ -117,7 +117,7 @@ impl State {
             names.join(", ")
         };
         match matching.as_slice() {
-            [one] => Ok(one),
+            [booking] => Ok(booking),
             [] if self.accounts.is_empty() => Err(Error::refused(format!(
                 "the register has no data set {text}; add it with: undertone register add"
             ))),

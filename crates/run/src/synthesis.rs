@@ -135,13 +135,14 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path, what: &str) -> Result<T> {
 impl Statistics {
     /// Reads the statistics of a run.
     pub fn read(path: &Path) -> Result<Self> {
-        let found: Self = read(path, "not the statistics of a run")?;
-        check_format(path, Some(found.format))?;
-        let whole = found.classes.iter().all(|class| class.values.len() == found.codes.len());
-        let finite = found.classes.iter().all(|class| class.weight.is_finite())
-            && found.lengths.iter().all(|weight| weight.is_finite());
-        match whole && finite && !found.classes.is_empty() && found.tokens_per_bin > 0 {
-            true => Ok(found),
+        let statistics: Self = read(path, "not the statistics of a run")?;
+        check_format(path, Some(statistics.format))?;
+        let whole =
+            statistics.classes.iter().all(|class| class.values.len() == statistics.codes.len());
+        let finite = statistics.classes.iter().all(|class| class.weight.is_finite())
+            && statistics.lengths.iter().all(|weight| weight.is_finite());
+        match whole && finite && !statistics.classes.is_empty() && statistics.tokens_per_bin > 0 {
+            true => Ok(statistics),
             false => Err(Error::folder(path, "is damaged: its histograms are not whole")),
         }
     }
@@ -155,9 +156,9 @@ impl Statistics {
 impl SampledFacts {
     /// Reads the facts of finished sampling.
     pub fn read(path: &Path) -> Result<Self> {
-        let found: Self = read(path, "not the facts of synthetic data")?;
-        check_format(path, Some(found.format))?;
-        Ok(found)
+        let facts: Self = read(path, "not the facts of synthetic data")?;
+        check_format(path, Some(facts.format))?;
+        Ok(facts)
     }
 
     /// Writes the facts, which marks sampling as finished.

@@ -65,7 +65,7 @@ fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
 /// RDP accountant yields the published values.
 #[test]
 fn rap_ft_has_the_published_epsilon() {
-    let mut found = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     for path in sweep_files() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let small = path.parent().unwrap().ends_with("small");
@@ -92,10 +92,10 @@ fn rap_ft_has_the_published_epsilon() {
             };
             let said = format!("{name}: {}: {spent}, not {published}", run.name);
             assert!((spent - published).abs() < 0.01, "{said}");
-            found.insert((echr, bitfit));
+            checked.insert((echr, bitfit));
         }
     }
-    assert_eq!(found.len(), 4);
+    assert_eq!(checked.len(), 4);
 }
 
 /// Table V of per-attribute MVG, and the defaults of the Trainer that it names.

@@ -154,8 +154,8 @@ impl Host {
     /// Whether both are views of the same rows and columns of the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
         let shared = match (&self.storage, &other.storage) {
-            (Storage::Plain(one), Storage::Plain(other)) => Arc::ptr_eq(one, other),
-            (Storage::Compact(one), Storage::Compact(other)) => Arc::ptr_eq(one, other),
+            (Storage::Plain(left), Storage::Plain(right)) => Arc::ptr_eq(left, right),
+            (Storage::Compact(left), Storage::Compact(right)) => Arc::ptr_eq(left, right),
             _ => false,
         };
         shared

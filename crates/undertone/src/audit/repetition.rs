@@ -122,13 +122,13 @@ mod tests {
         let findings: Vec<Vec<Finding>> =
             texts.iter().zip(parts).map(|(text, part)| vec![finding(text, part)]).collect();
         let texts = texts.map(str::to_owned);
-        let found = targets(&texts, &findings, 6, 10);
+        let actual = targets(&texts, &findings, 6, 10);
         let of = |prompt: &str, truth: &str| Target {
             kind: Kind::Email,
             prompt: prompt.to_owned(),
             truth: truth.to_owned(),
         };
-        assert_eq!(found, [of(" mail ", "a@b.org"), of("or ", "c@d.org")]);
+        assert_eq!(actual, [of(" mail ", "a@b.org"), of("or ", "c@d.org")]);
         assert_eq!(targets(&texts, &findings, 6, 1).len(), 1);
     }
 
@@ -143,10 +143,10 @@ mod tests {
         let said = |texts: [&str; 4]| texts.map(str::to_owned);
         let trained = said([" +1713 now", "555", "no 777", "88"]);
         let pretrained = said(["", " 5 5 5", "", ""]);
-        let found = judge(&targets, &trained, &pretrained, 0.95);
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].tried, found[0].repeated, found[0].pretrained), (4, 1, 1));
-        assert!((found[0].share.estimate - 1.0 / 3.0).abs() < 1e-12);
+        let judged = judge(&targets, &trained, &pretrained, 0.95);
+        assert_eq!(judged.len(), 1);
+        assert_eq!((judged[0].tried, judged[0].repeated, judged[0].pretrained), (4, 1, 1));
+        assert!((judged[0].share.estimate - 1.0 / 3.0).abs() < 1e-12);
         assert!(judge(&[], &[], &[], 0.95).is_empty());
     }
 }

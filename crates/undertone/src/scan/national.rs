@@ -155,13 +155,13 @@ impl National {
             return findings;
         }
         for (id, form) in &self.0 {
-            for found in form.find_iter(text.text) {
-                let is_id = stands_alone(text.text, &found.range())
-                    && (id.check)(&id.characters(found.as_str()))
-                    && (id.context.is_empty() || text.has_context(id.context, found.start()));
+            for matched in form.find_iter(text.text) {
+                let is_id = stands_alone(text.text, &matched.range())
+                    && (id.check)(&id.characters(matched.as_str()))
+                    && (id.context.is_empty() || text.has_context(id.context, matched.start()));
                 if is_id {
                     let (kind, detail) = (Kind::NationalId, id.detail);
-                    findings.push(Finding { range: found.range(), kind, detail });
+                    findings.push(Finding { range: matched.range(), kind, detail });
                 }
             }
         }

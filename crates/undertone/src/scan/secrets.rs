@@ -43,8 +43,8 @@ impl Secrets {
     pub fn find(&self, text: &Text) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (detail, form) in &self.0 {
-            for found in form.captures_iter(text.text) {
-                if let Some(secret) = found.get(1).or_else(|| found.get(0)) {
+            for captures in form.captures_iter(text.text) {
+                if let Some(secret) = captures.get(1).or_else(|| captures.get(0)) {
                     findings.push(Finding { range: secret.range(), kind: Kind::Secret, detail });
                 }
             }

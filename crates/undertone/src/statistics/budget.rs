@@ -28,8 +28,8 @@ const THRESHOLD_SHARE: f64 = 0.5;
 pub fn split(epsilon: f64, delta: f64, sums: usize, has_vocabulary: bool) -> Result<Budget> {
     let threshold_delta = has_vocabulary.then_some(THRESHOLD_SHARE * delta);
     let compose = |noise: f64| released(noise, sums, threshold_delta);
-    let found = least_noise(epsilon, delta, Accountant::Auto, (0.01, 1e7), compose)?;
-    Ok(Budget { epsilon, delta, noise_multiplier: found.noise, threshold_delta })
+    let calibrated = least_noise(epsilon, delta, Accountant::Auto, (0.01, 1e7), compose)?;
+    Ok(Budget { epsilon, delta, noise_multiplier: calibrated.noise, threshold_delta })
 }
 
 /// Everything that is released.

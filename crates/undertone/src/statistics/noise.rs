@@ -47,8 +47,8 @@ impl NoiseSource {
     fn standard(&mut self) -> f64 {
         // In (0, 1] and [0, 1).
         let mut uniform = |up: u64| ((self.0.next_u64() >> 11) + up) as f64 / (1_u64 << 53) as f64;
-        let (one, other) = (uniform(1), uniform(0));
-        (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+        let (radius, angle) = (uniform(1), uniform(0));
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 
     /// A random key, for choices that are not released.

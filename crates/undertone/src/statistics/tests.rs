@@ -88,23 +88,23 @@ fn adding_a_unit_moves_every_sum_by_at_most_1() {
 fn sums_are_those_of_the_rows() {
     let rows = "who,text,label\nx,abc,a\nx,abcd,b\ny,,a\ny,abc,zzz\nx,torn\n";
     let of = |author| collected("a.csv", rows, author);
-    let one = contribution::ONE;
+    let unit = contribution::ONE;
     let by_row = of(false);
-    assert_eq!((by_row.units, &by_row.row_counts[..2]), (5 * one, &[5 * one, 0][..]));
-    assert_eq!(by_row.labels, [2 * one, one, one]);
-    assert_eq!(by_row.quality, [3 * one, one, one]);
-    assert_eq!((by_row.lengths[0], by_row.lengths[3], by_row.lengths[4]), (one, 2 * one, one));
+    assert_eq!((by_row.units, &by_row.row_counts[..2]), (5 * unit, &[5 * unit, 0][..]));
+    assert_eq!(by_row.labels, [2 * unit, unit, unit]);
+    assert_eq!(by_row.quality, [3 * unit, unit, unit]);
+    assert_eq!((by_row.lengths[0], by_row.lengths[3], by_row.lengths[4]), (unit, 2 * unit, unit));
     // A torn row has no reliable author.
     let by_author = of(true);
-    assert_eq!((by_author.units, &by_author.row_counts[..2]), (2 * one, &[0, 2 * one][..]));
-    assert_eq!(by_author.labels, [one, one / 2, one / 2]);
-    assert_eq!(by_author.quality, [3 * one / 2, one / 2, 0]);
+    assert_eq!((by_author.units, &by_author.row_counts[..2]), (2 * unit, &[0, 2 * unit][..]));
+    assert_eq!(by_author.labels, [unit, unit / 2, unit / 2]);
+    assert_eq!(by_author.quality, [3 * unit / 2, unit / 2, 0]);
     let json = "[{\"text\": \"abc\",\n \"label\": \"a\", \"who\": 1}, {\"text\": \"\",\n\
                 \"label\": \"b\"}, {\"label\": \"a\"}]";
     let array = collected("a.json", json, false);
-    assert_eq!((array.units, &array.quality[..]), (3 * one, &[one, one, one][..]));
+    assert_eq!((array.units, &array.quality[..]), (3 * unit, &[unit, unit, unit][..]));
     let lines = "{\"text\": \"abc\", \"label\": \"a\"}\n{\"text\"\n";
-    assert_eq!(collected("a.jsonl", lines, false).quality, [one, 0, one]);
+    assert_eq!(collected("a.jsonl", lines, false).quality, [unit, 0, unit]);
 }
 
 fn released(path: &std::path::Path, request: &Request, seed: u64) -> (Statistics, Ledger) {

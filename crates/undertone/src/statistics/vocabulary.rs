@@ -126,8 +126,8 @@ mod tests {
                 released.count() as f64 / f64::from(trials)
             };
             let most = delta + 4.0 * (delta / f64::from(trials)).sqrt();
-            let found = rate(threshold(sigma, delta, 50), &mut source);
-            assert!(found <= most, "{words}: {found}");
+            let measured = rate(threshold(sigma, delta, 50), &mut source);
+            assert!(measured <= most, "{words}: {measured}");
             let exact = threshold(sigma, delta, words);
             let below = rate(exact - 0.5 * sigma, &mut source);
             assert!(below > most, "the test would see a lower threshold: {words}: {below}");

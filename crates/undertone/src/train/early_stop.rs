@@ -91,8 +91,8 @@ pub fn score_of(record: &Record, releases: bool) -> Option<f64> {
 /// A score that is larger for better models.
 pub fn score(metrics: &Metrics) -> f64 {
     let score = match metrics {
-        Metrics::Classification(found) => found.accuracy,
-        Metrics::Language(found) => -found.loss,
+        Metrics::Classification(scores) => scores.accuracy,
+        Metrics::Language(scores) => -scores.loss,
     };
     // A diverged model gets the worst score.
     if score.is_nan() { f64::NEG_INFINITY } else { score }

@@ -171,8 +171,8 @@ impl Exposure {
                 name.to_owned(),
                 of_secrets.exposures.len().to_string(),
                 of(&of_secrets.exposure, 2),
-                format!("{:.1}", most / found.exposures.len().max(1) as f64),
-                of(&found.mean_reciprocal_rank, 4),
+                format!("{:.1}", most / of_secrets.exposures.len().max(1) as f64),
+                of(&of_secrets.mean_reciprocal_rank, 4),
             ]
         };
         let models = rows

@@ -44,8 +44,9 @@ impl CentralPlan {
     pub(super) fn evaluation_event(&self, training: &TrainingSection) -> Result<Option<Event>> {
         let Some(evaluation) = &self.evaluation else { return Ok(None) };
         evaluation.releases(training)?;
-        let found = noise_multiplier(evaluation.epsilon, self.delta, 1.0, 1, Accountant::Auto)?;
-        Ok(Some(Event::Gaussian { noise_multiplier: found.noise, sensitivity: 1.0 }))
+        let calibrated =
+            noise_multiplier(evaluation.epsilon, self.delta, 1.0, 1, Accountant::Auto)?;
+        Ok(Some(Event::Gaussian { noise_multiplier: calibrated.noise, sensitivity: 1.0 }))
     }
 }
 

@@ -110,8 +110,8 @@ mod tests {
 
     fn value(texts: &[&str], name: &str) -> f64 {
         let texts = Texts::public(texts.iter().map(ToString::to_string).collect());
-        let found = describe(&texts, "texts");
-        found.iter().find(|figure| figure.name == name).unwrap().value
+        let figures = describe(&texts, "texts");
+        figures.iter().find(|figure| figure.name == name).unwrap().value
     }
 
     #[test]

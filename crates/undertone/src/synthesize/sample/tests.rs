@@ -68,8 +68,8 @@ fn resumed_sampling_gives_the_same_rows() {
         std::fs::write(&broken, &complete[..kept]).unwrap();
         let (stopped, _) = sampling(&broken, 4);
         let _ = stopped;
-        let (found, written) = sampling(&broken, u64::MAX);
-        assert_eq!(found.unwrap(), expected, "{kept} bytes");
+        let (rows, written) = sampling(&broken, u64::MAX);
+        assert_eq!(rows.unwrap(), expected, "{kept} bytes");
         assert!(written < all || kept < first_line + 40);
         assert!(std::fs::read(&broken).unwrap() == complete, "{kept} bytes");
     }

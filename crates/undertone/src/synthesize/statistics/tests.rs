@@ -66,8 +66,8 @@ fn units_are_counted_by_class_and_length() {
     let counts = ClippedCounts::of(&classes(), &data(3, &rows)).exact();
     assert_eq!(counts.classes, [1.5, 0.0, 1.5]);
     assert_eq!((counts.lengths[0], counts.lengths[1], counts.lengths[31]), (1.5, 0.5, 1.0));
-    let one = Classes { classes: classes().classes[..1].to_vec(), ..classes() };
-    let counts = ClippedCounts::of(&one, &data(3, &rows)).exact();
+    let single = Classes { classes: classes().classes[..1].to_vec(), ..classes() };
+    let counts = ClippedCounts::of(&single, &data(3, &rows)).exact();
     assert!(counts.classes.is_empty(), "with one class, its count is not released");
 }
 
@@ -86,10 +86,10 @@ fn every_count_gets_the_recorded_noise() {
     let exact: Vec<f64> = [exact.classes, exact.lengths].concat();
     let mut noise = Vec::new();
     for seed in 0..400 {
-        let found = noised(seed, 3.0).unwrap();
-        assert_eq!(found.noise_std, Some(3.0));
-        let found = [found.classes, found.lengths].concat();
-        noise.push(found.iter().zip(&exact).map(|(a, b)| a - b).collect::<Vec<f64>>());
+        let released = noised(seed, 3.0).unwrap();
+        assert_eq!(released.noise_std, Some(3.0));
+        let noisy = [released.classes, released.lengths].concat();
+        noise.push(noisy.iter().zip(&exact).map(|(a, b)| a - b).collect::<Vec<f64>>());
     }
     for (at, _) in exact.iter().enumerate() {
         let own: Vec<f64> = noise.iter().map(|all| all[at]).collect();
