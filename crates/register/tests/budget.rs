@@ -11,7 +11,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, about: &str) {
     assert!(sentence.contains(about) && !sentence.contains('\n'), "{sentence}, not {about}");
 }
 
-/// ε of all runs is that of their events together: less than the sum, more than the largest.
+/// ε of all runs is the ε of their events together: less than the sum, more than the largest.
 #[test]
 fn runs_are_composed_by_their_events() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,7 +49,7 @@ fn what_would_exceed_the_cap_is_refused_with_what_would_fit() {
         .and_then(|rest| rest.split(' ').next())
         .and_then(|number| number.parse().ok())
         .unwrap_or_else(|| panic!("{sentence}"));
-    // It really fits, and hardly more does.
+    // It does fit, and hardly more does.
     let with = |target: f64| {
         let noise = undertone_accounting::calibrate::noise_multiplier(
             target,
@@ -62,7 +62,7 @@ fn what_would_exceed_the_cap_is_refused_with_what_would_fit() {
     };
     refused(register.reserve(&with(fits * 1.01)), "over its cap");
     register.reserve(&with(fits)).unwrap();
-    // Once the first is given back, as much fits again as it took.
+    // Once the first reservation is released, its cost fits again.
     register.release(&first.id, "the file was missing").unwrap();
     register.reserve(&reservation(cost(2.0, 1))).unwrap();
 }
@@ -155,7 +155,7 @@ fn a_clock_that_was_set_back_loses_no_settlement() {
     assert!(at > 1_700_000_000, "times do not fall: {at}");
 }
 
-/// Spent, reserved and given back over time; and the pace of the past, continued.
+/// Spent, reserved and released budget over time, and the extrapolated pace.
 #[test]
 fn the_course_of_a_budget_is_that_of_its_entries() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,8 +188,8 @@ fn the_course_of_a_budget_is_that_of_its_entries() {
     assert!(room > 4.0 - committed && room < 4.0, "{room}, {committed}");
 }
 
-/// What a run has spent counts once, whatever is repeated, and even if somebody gave its
-/// reservation back.
+/// What a run has spent counts once, whatever is repeated, and even if its reservation was
+/// released.
 #[test]
 fn a_settlement_counts_once() {
     let folder = tempfile::tempdir().unwrap();

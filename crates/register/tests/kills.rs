@@ -12,8 +12,8 @@ const LOG: &str = "UNDERTONE_TEST_LOG";
 /// Each reservation costs this much; about `FIT` of them fit under the cap.
 const NOISE: f64 = 50.0;
 
-/// A child of the test below; on its own it does nothing. What it was told, it writes to its log:
-/// a line is written by one call, which a kill does not tear.
+/// A child process of the test below; on its own it does nothing. It logs every acknowledgment it
+/// receives. Each line is written by a single call, so a kill does not tear it.
 #[test]
 fn spends_until_it_is_killed() {
     let (Ok(path), Ok(log)) = (std::env::var(REGISTER), std::env::var(LOG)) else { return };
@@ -108,7 +108,7 @@ fn kills_at_any_point_neither_overspend_nor_lose_a_settlement() {
     println!("{} reservations, {killed} kills, ε = {total:.4}", account.bookings.len());
 }
 
-/// What all children were told.
+/// The acknowledgments that all children received.
 fn logs(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let logs = entries.filter(|path| path.extension().is_some_and(|ending| ending == "log"));

@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_changed_digit_fails_every_check_that_has_one() {
-        // Those without check digits are told from other numbers by their form only.
+        // Numbers without check digits are distinguished from other numbers only by their form.
         let checked = GOOD.iter().enumerate().filter(|(i, _)| *i != 2 && *i != 4);
         for (i, (check, numbers)) in checked {
             for number in numbers.iter() {
@@ -310,7 +310,8 @@ mod tests {
                     let mut changed = number.as_bytes().to_vec();
                     changed[at] = b'0' + (digit - b'0' + 1) % 10;
                     let changed = String::from_utf8(changed).unwrap();
-                    // A century may hide in the Swedish year, and 97 has 0 and 97 alike.
+                    // The check of a Swedish number does not cover the century, and modulo 97 does
+                    // not distinguish 0 from 97.
                     let is_century = changed.len() == 12 && at < 2 && i == 12;
                     assert!(is_century || !check(&changed), "{i}: {number} and {changed}");
                 }

@@ -69,7 +69,7 @@ impl Forms {
             findings.push(Finding { range: start..end, kind, detail: "" });
         };
         for matched in self.iban.iter().flat_map(|form| form.find_iter(text.text)) {
-            // The form may run on into the following words.
+            // The match may extend into the following words.
             let ends = (matched.start() + 15..=matched.end()).rev();
             let mut ends = ends.filter(|end| stands_alone(text.text, &(matched.start()..*end)));
             if let Some(end) =

@@ -1,9 +1,9 @@
-//! Passwords, keys and tokens, by the prefixes that their issuers chose, or by what precedes them.
+//! Passwords, keys and tokens, by their issuers' prefixes or by the preceding text.
 
 use super::{Finding, Kind, Text};
 use regex::Regex;
 
-/// What it is, and its form; group 1, if there is one, is the secret itself.
+/// A name and a form; group 1, if there is one, is the secret itself.
 const FORMS: [(&str, &str); 14] = [
     ("private key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*-----|\z)"),
     ("AWS access key", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),

@@ -75,7 +75,7 @@ fn context_may_be_words_before_or_the_column() {
 
 #[test]
 fn secrets_are_found_by_their_prefixes() {
-    // Put together here, so that nobody takes them for real ones.
+    // Assembled here, so that nobody mistakes them for real ones.
     let long = "a1B2".repeat(10);
     for (text, secret, detail) in [
         (format!("key AKIA{} here", "ABCD1234".repeat(2)), "AKIA", "AWS access key"),
@@ -106,7 +106,7 @@ fn overlapping_findings_are_replaced_as_a_whole() {
     assert_eq!(without_overlap(nested), [of(0..22, Kind::Url)]);
 }
 
-/// The file with placeholders.
+/// The redacted file.
 fn redaction(name: &str, bytes: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);

@@ -84,8 +84,8 @@ impl Classes {
         Ok(classes)
     }
 
-    /// A prompt is never cut if it fills at most a quarter of an example, and a row's class can be
-    /// told from its prompt if no two prompts are the same.
+    /// A prompt that fills at most a quarter of an example is never cut, and a row's class can be
+    /// identified by its prompt if no two prompts are the same.
     fn check_prompts(&self) -> Result<()> {
         let mut seen = HashMap::new();
         for class in &self.classes {
@@ -122,7 +122,7 @@ impl Classes {
         self.classes.len()
     }
 
-    /// Whether there are no classes, which does not happen.
+    /// Whether there are no classes, which is never the case.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
@@ -159,7 +159,7 @@ impl Class {
     }
 }
 
-/// The prompt of a class; a column may stand in it twice.
+/// The prompt of a class; a column may occur in it twice.
 pub(super) fn prompt_of(prompt: &str, columns: &[String], values: &[String]) -> Result<String> {
     let template = Template::parse_prompt(prompt)?;
     let by_name: BTreeMap<&str, &String> = columns.iter().map(String::as_str).zip(values).collect();
@@ -184,8 +184,7 @@ fn values_in_file(data: &DataSection, column: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Refuses a row with a value that was not declared: the model would learn a class that is never
-/// sampled.
+/// Rejects a row with an undeclared value: the model would learn a class that is never sampled.
 fn check_values(data: &DataSection, columns: &[String], values: &[Vec<String>]) -> Result<()> {
     if columns.is_empty() {
         return Ok(());

@@ -45,7 +45,7 @@ pub struct Entry {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// The entries that were there when it was opened, each with the file's length after it.
+    /// The entries present when the journal was opened, each with the file's length after it.
     before: std::collections::VecDeque<(Entry, u64)>,
     /// Length of the file up to the last entry in use.
     length: u64,
@@ -76,7 +76,7 @@ impl Journal {
         }
         let (mut before, mut length) = (std::collections::VecDeque::new(), head.len() as u64);
         for line in lines {
-            // A line without its end was not yet written when the process was killed.
+            // An incomplete line was still being written when the process was killed.
             if line.last() != Some(&b'\n') {
                 break;
             }

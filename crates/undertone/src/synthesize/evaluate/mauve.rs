@@ -18,7 +18,7 @@ const SCALE: f64 = 5.0;
 const MIXTURES: usize = 25;
 /// Share of the variance that the principal components explain.
 const EXPLAINED: f64 = 0.9;
-/// Attempts at clustering, and the most iterations of each.
+/// Number of clustering attempts, and maximum number of iterations of each.
 const ATTEMPTS: u64 = 5;
 const ITERATIONS: usize = 500;
 
@@ -57,12 +57,12 @@ pub fn mauve_of_histograms(p: &[f64], q: &[f64]) -> f64 {
     0.5 * (area(curve) + area(flipped))
 }
 
-/// KL(p‖q), of which q is positive wherever p is.
+/// KL(p‖q), where q is positive wherever p is.
 fn divergence(p: &[f64], q: &[f64]) -> f64 {
     p.iter().zip(q).filter(|(p, _)| **p > 0.0).map(|(p, q)| p * (p / q).ln()).sum()
 }
 
-/// The area under the points, in the order of a falling curve.
+/// The area under a decreasing curve through the points.
 fn area(mut points: Vec<(f64, f64)>) -> f64 {
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
     points.windows(2).map(|w| (w[1].0 - w[0].0) * (w[0].1 + w[1].1) / 2.0).sum()
@@ -155,8 +155,8 @@ fn clustered(rows: &[Vec<f64>], clusters: usize, seed: u64) -> (Vec<usize>, f64)
 mod tests {
     use super::*;
 
-    /// fixtures/scores/make_mauve.py has values of the package `mauve-text`: of histograms exactly,
-    /// and of embeddings up to its own random clusters.
+    /// Compares with the package `mauve-text` (fixtures/scores/make_mauve.py): exactly for
+    /// histograms, and up to its own random clusters for embeddings.
     #[test]
     fn values_are_those_of_the_package() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/scores/mauve.json");
@@ -175,7 +175,7 @@ mod tests {
             let actual = mauve(&of("one"), &of("other"));
             assert!((actual - expected).abs() < 0.06, "{actual}, not {expected}");
         }
-        // The same histogram twice, of which the package gives 0.75.
+        // The same histogram twice, for which the package returns 0.75.
         assert!((mauve_of_histograms(&[0.5, 0.5], &[0.5, 0.5]) - 1.0).abs() < 1e-9);
     }
 

@@ -1,12 +1,12 @@
-//! What texts are like: lengths, vocabulary, duplicates, and how much they resemble each other.
+//! Properties of texts: lengths, vocabulary, duplicates, and how much they resemble each other.
 
 use super::{Figure, Texts};
 use std::collections::{HashMap, HashSet};
 
-/// Number of texts of which self-BLEU is computed.
+/// Number of texts for which self-BLEU is computed.
 const SELF_BLEU: usize = 500;
 
-/// Describes a set of texts. Words are separated by white space.
+/// Describes a set of texts. Words are separated by whitespace.
 pub fn describe(texts: &Texts, of: &str) -> Vec<Figure> {
     let split: Vec<Vec<&str>> =
         texts.texts.iter().map(|text| text.split_whitespace().collect()).collect();
@@ -49,7 +49,8 @@ fn counts<'a>(text: &'a [&'a str], order: usize) -> Counts<'a> {
     counts
 }
 
-/// How often an n-gram occurs at most in one text, in which text, and in any other.
+/// The maximum number of occurrences of an n-gram in one text, that text, and the maximum in any
+/// other text.
 #[derive(Clone, Copy, Default)]
 struct Most {
     count: u64,
