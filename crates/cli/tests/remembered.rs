@@ -126,7 +126,7 @@ fn a_column_of_training_must_be_there() {
         &undertone(&bench, &["merge", "--model", "./model", "--out", "m"]),
         "specify the adapter to merge",
     );
-    // A base model that has been moved away.
+    // The base model has been moved.
     fs::rename(bench.path("model"), bench.path("base")).unwrap();
     refused(&eval(&["--data", "pairs.tsv"]), "--model");
     succeeds(&bench, &["eval", "--run", "runs/first", "--model", "./base", "--data", "pairs.tsv"]);

@@ -32,8 +32,8 @@ fn repeated_strings_are_counted_by_kind_and_kept_private() {
     refused(&replay(&["--run", run.to_str().unwrap()]), "needs a language model");
 }
 
-/// A model that has learned its few texts by heart repeats the names in them, and the same model
-/// before training none of them.
+/// A model that has memorized its few texts repeats the names in them; before training, it repeats
+/// none of them.
 #[test]
 fn a_model_that_memorizes_is_accused() {
     let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");

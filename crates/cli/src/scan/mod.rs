@@ -1,4 +1,4 @@
-//! `undertone scan`: personal data and secrets in a data file, and a copy without them.
+//! `undertone scan`: personal data and secrets in a data file, and a redacted copy.
 
 mod found;
 mod pieces;
@@ -45,13 +45,13 @@ pub struct Scan {
     redact: Option<PathBuf>,
 }
 
-/// What a redacted copy is, and is not.
+/// What a redacted copy guarantees, and what it does not.
 const NO_GUARANTEE: &str = "The copy is no anonymous data: the scan misses what no form or list \
                             has, and people can be recognized by what remains. Keep it as private \
                             as the original; only training with differential privacy bounds what \
                             a model reveals.";
 
-/// For whom the counts are.
+/// The audience of the counts.
 const FOR_THE_OWNER: &str = "Counts and examples are exact, not differentially private: they are \
                              for the data owner only. Do not publish them.";
 
@@ -90,7 +90,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Fails unless the file has the columns, themselves or as the beginning of a path.
+    /// Fails unless the file has the columns, by their own name or as the beginning of a path.
     fn check_columns(&self, format: Format) -> Outcome {
         if self.columns.is_empty() {
             return Ok(());
@@ -126,7 +126,7 @@ impl Scan {
         Ok(check_output(copy, &[file], |_| false)?)
     }
 
-    /// What the values of the wanted columns have, of the wanted kinds.
+    /// The findings of the requested kinds in the values of the requested columns.
     fn findings(&self, scanner: &Scanner, pieces: &Pieces) -> Outcome<Vec<Vec<Finding>>> {
         let mut findings = scanner.scan(&pieces.texts())?;
         for (value, findings) in pieces.values().zip(&mut findings) {
@@ -184,7 +184,7 @@ impl Scan {
     }
 }
 
-/// Whether a path of keys is the column, or within it.
+/// Whether a path of keys is the column or lies within it.
 fn is_within(path: &str, column: &str) -> bool {
     path.strip_prefix(column).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -1,5 +1,5 @@
-//! A classifier that is trained on synthetic rows and tested on real ones, and the same one trained
-//! on the private rows.
+//! A classifier that is trained on synthetic rows and tested on real ones, and the same classifier
+//! trained on the private rows.
 
 use super::evaluation::Evaluated;
 use crate::failure::{Failure, Outcome};
@@ -11,7 +11,7 @@ use undertone::tensor::Device;
 use undertone::train::{Start, train};
 use undertone_run::{Metrics, Statistics, WrittenRun};
 
-/// The rows that a classifier is trained on, and how.
+/// The rows on which a classifier is trained, and how.
 #[derive(Clone, Copy)]
 pub enum Trained {
     /// On the synthetic rows: post-processing.
@@ -30,7 +30,7 @@ pub struct Classifier {
     training: PathBuf,
     author: Option<String>,
     budget: Option<(f64, f64)>,
-    /// Folder for a run, which is removed after it.
+    /// Folder for a run, removed afterward.
     folder: PathBuf,
     device: Device,
 }
@@ -82,7 +82,7 @@ impl Classifier {
         })
     }
 
-    /// Trains the classifier; its accuracy on the test file.
+    /// Trains the classifier, and returns its accuracy on the test file.
     pub fn accuracy(&self, trained: Trained) -> Outcome<f64> {
         let mut changes = self.common.clone();
         let rows = match trained {
@@ -118,7 +118,7 @@ impl Classifier {
         }
     }
 
-    /// Removes the folder of an earlier classifier: a model of private rows.
+    /// Removes the folder of an earlier classifier, which is a model of private rows.
     fn clear(&self) -> Outcome {
         match std::fs::remove_dir_all(&self.folder) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

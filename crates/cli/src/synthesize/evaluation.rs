@@ -1,4 +1,4 @@
-//! `synthesize --evaluate`: figures about synthetic rows, each with who may see it.
+//! `synthesize --evaluate`: figures about synthetic rows, and who may see each of them.
 
 use super::classifier::{Classifier, Trained};
 use crate::failure::{Failure, Outcome};
@@ -14,7 +14,7 @@ use undertone::synthesize::evaluate::{
 use undertone::tensor::Device;
 use undertone_run::{Format, RunPaths, SampledFacts, Summary};
 
-/// Number of texts of either side that MAUVE compares: clustering takes time.
+/// Maximum number of texts of each side that MAUVE compares, since clustering takes time.
 const MAUVE_TEXTS: usize = 2000;
 /// Maximum number of tokens that an encoder reads.
 const ENCODED: usize = 128;
@@ -60,7 +60,7 @@ pub struct Evaluated<'a> {
 }
 
 impl EvaluationArguments {
-    /// Computes the figures that were asked for and writes them, each to a file of its audience.
+    /// Computes the requested figures and writes each to a file for its audience.
     pub fn run(&self, of: &Evaluated) -> Outcome<Vec<Figure>> {
         if !self.evaluate {
             return Ok(Vec::new());
