@@ -107,7 +107,7 @@ pub fn trade_off(
 }
 
 fn largest_true_positive_rate(fpr: f64, epsilons: &[f64], deltas: &[Directions]) -> Bounds {
-    // Both right-hand sides, solved for TPR, rounded by 16 units towards `side`.
+    // Both right-hand sides, solved for TPR, rounded by 16 units toward `side`.
     let least = |present: f64, absent: f64, e: f64, side: f64| {
         let slack = 16.0 * side * UNIT;
         let by_presence = (present + e.exp() * fpr) * (1.0 + slack);

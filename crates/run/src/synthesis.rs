@@ -1,4 +1,4 @@
-//! The files of synthetic data: what steers sampling, and what sampling leaves behind.
+//! The files of synthetic data: the statistics that steer sampling, and the results of sampling.
 //!
 //! ```text
 //! statistics.json           noisy histograms, released before training
@@ -25,7 +25,8 @@ pub struct Statistics {
     pub noise_std: Option<f64>,
     /// The columns of the control codes.
     pub codes: Vec<String>,
-    /// The classes: the combinations of control codes. One without values if there are no codes.
+    /// The classes: the combinations of control codes. Without codes, there is one class without
+    /// values.
     pub classes: Vec<ClassWeight>,
     /// Number of privacy units by the length of their texts in tokens: bin `i` holds lengths above
     /// `i` and up to `i + 1` times `tokens_per_bin`.
@@ -42,7 +43,7 @@ pub struct Statistics {
 pub struct ClassWeight {
     /// The value of each control code.
     pub values: Vec<String>,
-    /// Number of privacy units; those with rows of several classes count in parts.
+    /// Number of privacy units; a unit with rows of several classes is divided among them.
     pub weight: f64,
 }
 

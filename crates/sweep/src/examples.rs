@@ -69,7 +69,7 @@ fn rap_ft_has_the_published_epsilon() {
     for path in sweep_files() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let small = path.parent().unwrap().ends_with("small");
-        // Table III is of the time of one epoch.
+        // Table III is about the time of one epoch.
         if small || !name.starts_with("rapft-") || name == "rapft-table3.toml" {
             continue;
         }

@@ -125,7 +125,7 @@ impl Verify {
         own.find(|(name, path)| *name == what && path.exists()).map(|(_, path)| path)
     }
 
-    /// The statements that the ledger contradicts, if it is present.
+    /// How the ledger contradicts the manifest, if the ledger is present.
     fn disproved(&self, manifest: &Manifest, weights: &Path) -> Outcome<Option<String>> {
         let (Some(path), Some(stated)) = (self.place("ledger", weights), &manifest.guarantee)
         else {
