@@ -31,8 +31,8 @@ def ask_undertone(phases, delta):
     arguments = [UNDERTONE, "budget", "epsilon", "--delta", repr(delta), "--json"]
     for sigma, q, steps in phases:
         arguments += ["--phase", f"{sigma!r},{q!r},{steps}"]
-    found = json.loads(subprocess.run(arguments, capture_output=True, check=True).stdout)["epsilon"]
-    return found["lower"], found["upper"]
+    bounds = json.loads(subprocess.run(arguments, capture_output=True, check=True).stdout)["epsilon"]
+    return bounds["lower"], bounds["upper"]
 
 
 def ask_prv(phases, delta):

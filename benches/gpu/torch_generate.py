@@ -49,10 +49,10 @@ if args.cache == "static":
 
 
 def generate():
-    found = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+    generated = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
     if args.device == "cuda":
         torch.cuda.synchronize()
-    return found.shape[1] - args.prompt
+    return generated.shape[1] - args.prompt
 
 
 for _ in sys.stdin:

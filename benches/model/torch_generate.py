@@ -51,7 +51,7 @@ def by_generate():
 
 def by_loop(cache, forward):
     """Greedy decoding without a mask, since nothing is padded."""
-    tokens, found, position = ids, [], 0
+    tokens, generated, position = ids, [], 0
     for _ in range(args.new_tokens):
         positions = torch.arange(position, position + tokens.shape[1])
         where = {"cache_position": positions} if TAKES_CACHE_POSITION else {}
@@ -59,8 +59,8 @@ def by_loop(cache, forward):
         position += tokens.shape[1]
         cache = out.past_key_values
         tokens = out.logits[:, -1].argmax(-1, keepdim=True)
-        found.append(tokens)
-    return torch.cat(found, 1)
+        generated.append(tokens)
+    return torch.cat(generated, 1)
 
 
 def static_cache():
@@ -93,7 +93,7 @@ with torch.inference_mode():
                 continue
             if repeat > 0:
                 speeds[way].append(tokens.numel() / seconds)
-speeds = {way: round(statistics.median(found), 1) for way, found in speeds.items()}
+speeds = {way: round(statistics.median(runs), 1) for way, runs in speeds.items()}
 best = max(speeds, key=speeds.get)
 print(json.dumps({
     "peer": f"torch {torch.__version__}, transformers {transformers.__version__}",

@@ -110,10 +110,10 @@ def predict(model, texts, *more):
         "--logits",
         *more,
     )
-    found = [json.loads(line) for line in out.read_text().splitlines()]
-    if len(found) != len(texts):
-        raise RuntimeError(f"{len(found)} rows for {len(texts)} texts")
-    return found
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    if len(rows) != len(texts):
+        raise RuntimeError(f"{len(rows)} rows for {len(texts)} texts")
+    return rows
 
 
 # Running the peers
@@ -155,15 +155,15 @@ def load_adapter(base, adapter):
 def logits(model, inputs):
     """One tensor of logits per sequence."""
     with torch.no_grad():
-        found = []
+        outputs = []
         for i, ids in enumerate(inputs["sequences"]):
             more = (
                 {"token_type_ids": torch.tensor([inputs["segments"][i]])}
                 if "segments" in inputs
                 else {}
             )
-            found.append(model(input_ids=torch.tensor([ids]), **more).logits[0])
-        return found
+            outputs.append(model(input_ids=torch.tensor([ids]), **more).logits[0])
+        return outputs
 
 
 def encode(model, texts):
@@ -233,8 +233,8 @@ def make_classifier(source, folder):
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def likelihood(ids, found):
-    return torch.nn.functional.cross_entropy(found[:-1], torch.tensor(ids[1:])).reshape(1)
+def likelihood(ids, logits):
+    return torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(ids[1:])).reshape(1)
 
 
 def check_language_model(adapter=None):
@@ -243,10 +243,10 @@ def check_language_model(adapter=None):
     ours = predict(stories, story_texts, "--task", "language-modeling", *more)
     inputs = encode(stories, story_texts)
     theirs = logits(model, inputs)
-    losses = [likelihood(ids, found) for ids, found in zip(inputs["sequences"], theirs)]
+    losses = [likelihood(ids, scores) for ids, scores in zip(inputs["sequences"], theirs)]
     return max(
         apart([[row["loss"]] for row in ours], losses),
-        apart([row["logits"] for row in ours], [found[-1] for found in theirs]),
+        apart([row["logits"] for row in ours], [scores[-1] for scores in theirs]),
     )
 
 
