@@ -81,8 +81,8 @@ class Fetch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder)
             fetch.main(["--out", folder])
-            kept = {name for name, (place, _, _) in fetch.ASSETS.items() if (out / place).exists()}
-            self.assertEqual(kept, set(fetch.ASSETS) - set(fetch.PAPERS))
+            saved = {name for name, (place, _, _) in fetch.ASSETS.items() if (out / place).exists()}
+            self.assertEqual(saved, set(fetch.ASSETS) - set(fetch.PAPERS))
             fetch.main(["--out", folder, "papers"])
             for place, files, _ in fetch.ASSETS.values():
                 for file in files:

@@ -211,8 +211,8 @@ fn templates_are_remembered() {
     );
     let run = ["--run", "runs/first"];
     let eval = [&["eval", "--data", "rows.jsonl", "--generate", "2"], &run[..]].concat();
-    let generated = json_of(&bench, &eval);
-    assert_eq!((&generated["examples"], &generated["generated"]["texts"]), (&60.into(), &2.into()));
+    let evaluated = json_of(&bench, &eval);
+    assert_eq!((&evaluated["examples"], &evaluated["generated"]["texts"]), (&60.into(), &2.into()));
     let prompts = ["generate", "--prompts", "rows.jsonl", "--max-new-tokens", "2"];
     let continued = json_of(&bench, &[&prompts, &run[..]].concat());
     assert_eq!(continued["completions"][0]["prompt"], "Bath: the cat");

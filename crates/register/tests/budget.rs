@@ -165,7 +165,7 @@ fn the_course_of_a_budget_is_that_of_its_entries() {
     let start = Register::open(&path).unwrap().state().unwrap().latest;
     let wanted: Vec<_> = (0..4).map(|_| reservation(cost(6.0, 1))).collect();
     let register = Register::open(&path).unwrap();
-    wanted.iter().for_each(|wanted_one| drop(register.reserve(wanted_one).unwrap()));
+    wanted.iter().for_each(|planned| drop(register.reserve(planned).unwrap()));
     register.settle(&settlement(&wanted[0].id, cost(6.0, 1), 1)).unwrap();
     register.release(&wanted[1].id, "nothing was read").unwrap();
     let state = register.state().unwrap();
