@@ -1,5 +1,6 @@
-"""Cells of a table: runs of `undertone train` with different settings, several at a time. Each is
-kept in a folder, so that none is repeated."""
+"""Cells of a table: runs of `undertone train` with different settings, several at a time. Each run
+is kept in a folder, so that none is repeated.
+"""
 
 import concurrent.futures
 import csv
@@ -50,8 +51,8 @@ def subset(path, count, seed, out):
 
 
 def run_all(args, file, cells, out, metric):
-    """Runs every cell (name, seed, changes) without a summary; returns {(name, seed): metric or
-    None}."""
+    """Runs every cell (name, seed, changes) that has no summary yet. Returns
+    {(name, seed): metric or None}."""
     slots = list(range(args.jobs))
 
     def run(cell):
@@ -76,9 +77,9 @@ def run_all(args, file, cells, out, metric):
                 subprocess.run(["rm", "-rf", folder / "model", folder / "adapter", folder / "checkpoint.safetensors"], check=True)
             # Metrics on a private validation file are in the private part of the summary.
             private = folder / "private" / "summary.json"
-            found = metric({**json.loads(summary.read_text()), **(json.loads(private.read_text()) if private.exists() else {})})
-            print(f"{folder.name}: {found:.2f}", file=sys.stderr)
-            return (name, seed), found
+            measured = metric({**json.loads(summary.read_text()), **(json.loads(private.read_text()) if private.exists() else {})})
+            print(f"{folder.name}: {measured:.2f}", file=sys.stderr)
+            return (name, seed), measured
         finally:
             slots.append(slot)
 
@@ -86,9 +87,9 @@ def run_all(args, file, cells, out, metric):
         return dict(pool.map(run, cells))
 
 
-def mean_and_spread(found, name, seeds):
+def mean_and_spread(metrics, name, seeds):
     """'mean ± standard deviation' over the finished seeds."""
-    numbers = [found.get((name, seed)) for seed in seeds]
+    numbers = [metrics.get((name, seed)) for seed in seeds]
     numbers = [number for number in numbers if number is not None]
     spread = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
     return f"{statistics.mean(numbers):.2f} ± {spread:.2f}" if numbers else "–"

@@ -1,4 +1,4 @@
-"""examples/fetch on small archives of the published layout, without a network.
+"""Runs examples/fetch on small archives with the published layout, without a network.
 
 python3 -m unittest discover examples
 """
@@ -81,8 +81,8 @@ class Fetch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder)
             fetch.main(["--out", folder])
-            there = {name for name, (place, _, _) in fetch.ASSETS.items() if (out / place).exists()}
-            self.assertEqual(there, set(fetch.ASSETS) - set(fetch.PAPERS))
+            saved = {name for name, (place, _, _) in fetch.ASSETS.items() if (out / place).exists()}
+            self.assertEqual(saved, set(fetch.ASSETS) - set(fetch.PAPERS))
             fetch.main(["--out", folder, "papers"])
             for place, files, _ in fetch.ASSETS.values():
                 for file in files:

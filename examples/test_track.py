@@ -1,4 +1,4 @@
-"""examples/track on the log of a run, with the trackers that are installed.
+"""Runs examples/track on the log of a run, with the trackers that are installed.
 
 python3 -m unittest discover examples
 """
@@ -54,8 +54,8 @@ class Track(unittest.TestCase):
             env={**os.environ, **environment})
 
     def test_each_step_is_read_once(self):
-        found = list(load().events(self.run_folder / "events.jsonl", wait=True))
-        self.assertEqual([event["event"] for event in found], ["begin", *["step"] * STEPS, "end"])
+        events = list(load().events(self.run_folder / "events.jsonl", wait=True))
+        self.assertEqual([event["event"] for event in events], ["begin", *["step"] * STEPS, "end"])
 
     def test_other_versions_are_refused(self):
         path = self.run_folder / "events.jsonl"

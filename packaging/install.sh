@@ -3,7 +3,7 @@
 #
 #     curl -fsSL @BASE_URL@/install.sh | sh
 #
-# UNDERTONE_INSTALL names another folder than ~/.local/bin.
+# Set UNDERTONE_INSTALL to install to a folder other than ~/.local/bin.
 set -eu
 base=${UNDERTONE_BASE_URL:-@BASE_URL@}
 version=@VERSION@
@@ -37,7 +37,7 @@ if command -v sha256sum >/dev/null; then sha256sum -c sum >/dev/null; else shasu
 tar -xzf "$name.tar.gz"
 mkdir -p "$folder"
 for program in undertone undertone-provider; do
-    # A program that is running is replaced, not overwritten.
+    # Replace a running program instead of overwriting it.
     cp "$name/$program" "$folder/.$program.new"
     mv "$folder/.$program.new" "$folder/$program"
 done

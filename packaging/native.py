@@ -1,4 +1,5 @@
-"""Builds the programs on this machine for one target, and packs them: a .tar.gz, or a .zip for Windows.
+"""Builds the programs on this machine for one target, and packs them as .tar.gz, or .zip on
+Windows.
 
     python3 packaging/native.py TARGET-TRIPLE
 

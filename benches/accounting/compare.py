@@ -1,8 +1,8 @@
-"""Asks three accountants the same questions, in turn, and prints their times and the widths of
-their intervals.
+"""Asks three accountants the same questions in turn, and prints their times and the widths of their
+intervals.
 
-Peers are timed inside their process, after their imports; undertone is timed as a whole process,
-including its start. Each time is the minimum over the rounds.
+Peers are timed inside their process, after their imports. Undertone is timed as a whole process,
+including startup. Each time is the minimum over the rounds.
 """
 
 import json
@@ -31,8 +31,8 @@ def ask_undertone(phases, delta):
     arguments = [UNDERTONE, "budget", "epsilon", "--delta", repr(delta), "--json"]
     for sigma, q, steps in phases:
         arguments += ["--phase", f"{sigma!r},{q!r},{steps}"]
-    found = json.loads(subprocess.run(arguments, capture_output=True, check=True).stdout)["epsilon"]
-    return found["lower"], found["upper"]
+    bounds = json.loads(subprocess.run(arguments, capture_output=True, check=True).stdout)["epsilon"]
+    return bounds["lower"], bounds["upper"]
 
 
 def ask_prv(phases, delta):

@@ -1,9 +1,13 @@
-"""Generation by a Llama with random weights in PyTorch on a GPU, once for each line of standard input. Answers each with a line of JSON.
+"""Generation by a Llama with random weights in PyTorch on a GPU, once for each line of standard
+input. Answers each line with a line of JSON.
 
-    benches/gpu/torch_generate.py [--batch 16 --prompt 32 --new-tokens 200] [--sample] [--cache static]
+    benches/gpu/torch_generate.py [--batch 16 --prompt 32 --new-tokens 200] [--sample]
+        [--cache static]
 
-transformers' generate, greedy unless --sample; nothing ends a sequence before its last new token. With --cache static, generate compiles the model,
-which takes minutes the first time. Random weights, bf16 unless told, attention by sdpa. The answer comes when the GPU is done.
+Uses transformers' generate, greedy unless --sample is given, without an end token, so that every
+sequence gets all new tokens. With --cache static, generate compiles the model, which takes minutes
+the first time. Weights are random, bf16 by default, and attention is sdpa. The time includes
+waiting for the GPU to finish.
 """
 
 import argparse
@@ -45,10 +49,10 @@ if args.cache == "static":
 
 
 def generate():
-    found = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+    generated = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
     if args.device == "cuda":
         torch.cuda.synchronize()
-    return found.shape[1] - args.prompt
+    return generated.shape[1] - args.prompt
 
 
 for _ in sys.stdin:

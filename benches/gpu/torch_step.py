@@ -1,12 +1,21 @@
-"""Training steps of a model with random weights in PyTorch on a GPU, one for each line of standard input. Answers each with a line of JSON.
+"""Training steps of a model with random weights in PyTorch on a GPU, one for each line of standard
+input. Answers each line with a line of JSON.
 
-    benches/gpu/torch_step.py --arch bert --mode none --precision bf16 --layers 12 --hidden 768 --heads 12 --batch 256 --tokens 64
+    benches/gpu/torch_step.py --arch bert --mode none --precision bf16 --layers 12 --hidden 768
+        --heads 12 --batch 256 --tokens 64
 
-bert is a classifier; gpt2, llama, qwen3 and mistral are language models whose loss is over all tokens. Modes: none (no privacy), hooks and ghost
-(Opacus, for bert, and for the others with LoRA), fastdp (fastDP), each where it is installed. Precisions: f32, tf32 (matrix products), bf16: autocast over f32 weights if all are trained;
-with LoRA, frozen weights in bf16 and no autocast. LoRA is peft's where that is installed, else that of this file; alpha is 16. As in undertone, a
-classifier's head is trained too. No dropout, AdamW (fused if not private), attention by sdpa (eager for Opacus). A step ends when the GPU is done.
-Peak memory is that of PyTorch's allocator: allocated, and reserved.
+Architectures: bert is a classifier; gpt2, llama, qwen3 and mistral are language models with the
+loss over all tokens.
+Modes, if the package is installed: none (no privacy), hooks and ghost (Opacus; for bert, and for
+the others with LoRA), fastdp (fastDP).
+Precisions: f32, tf32 (matrix products) and bf16. The last is autocast over f32 weights, except with
+LoRA, where weights are bf16 without autocast.
+LoRA is peft's if installed, otherwise that of this file, with alpha = 16. As in undertone, a
+classifier's head is trained too.
+
+No dropout; AdamW (fused in non-private mode); sdpa attention (eager for Opacus). The time of a step
+includes waiting for the GPU to finish. Peak memory is that of PyTorch's allocator, allocated and
+reserved.
 """
 
 import argparse
@@ -57,7 +66,7 @@ torch.backends.cudnn.allow_tf32 = args.precision != "f32"
 
 
 class Lora(torch.nn.Module):
-    """A frozen layer W with a trained update of low rank: W x + scale · B A x, where B is zero at first."""
+    """A frozen layer W with a trainable low-rank update: W x + scale · B A x, with B initialized to 0."""
 
     def __init__(self, base, inputs, outputs, rank):
         super().__init__()
@@ -94,7 +103,7 @@ def random_model():
 
 
 def add_lora(model):
-    """Puts LoRA on linear layers of the blocks. Trained are it and a classifier's head."""
+    """Adds LoRA to linear layers of the blocks. Only LoRA and a classifier's head are trained."""
     ends = {"bert": ("query", "value"), "gpt2": ("c_attn",)}.get(args.arch, ("q_proj", "v_proj"))
     chosen = {name: layer for name, layer in model.named_modules()
               if isinstance(layer, (torch.nn.Linear, Conv1D)) and any(part.isdigit() for part in name.split("."))

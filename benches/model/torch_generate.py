@@ -4,13 +4,16 @@
 
 Versions: those in tests/peers/venv
 
-DIR holds config.json, model.safetensors and tokenizer.json. One short prompt is repeated for the whole batch; the end token does not
-stop it. Ways measured, each once to warm up and then --repeats times in turn:
-  generate        model.generate of transformers, as it is
+DIR contains config.json, model.safetensors and tokenizer.json. The batch repeats one short prompt,
+and the end token is ignored. Each of these variants runs once to warm up and then --repeats times,
+in turn:
+  generate        model.generate of transformers with default settings
   dynamic cache   a plain loop over model.forward with its growing cache
-  static cache    the same with a cache of fixed size
-  compiled        the static cache with model.forward compiled (only with --compile, which needs a C++ compiler)
-tokens_per_second is that of "generate"; "fastest" names the best way and gives its figure. All ways must give the same tokens.
+  static cache    the same loop with a cache of fixed size
+  compiled        the static cache with model.forward compiled (only with --compile; needs a C++
+                  compiler)
+tokens_per_second is the speed of "generate"; "fastest" has the name and the speed of the fastest
+variant. Variants must generate the same tokens; one that does not is left out.
 """
 
 import argparse
@@ -47,8 +50,8 @@ def by_generate():
 
 
 def by_loop(cache, forward):
-    """Without a mask: nothing is padded."""
-    tokens, found, position = ids, [], 0
+    """Greedy decoding without a mask, since nothing is padded."""
+    tokens, generated, position = ids, [], 0
     for _ in range(args.new_tokens):
         positions = torch.arange(position, position + tokens.shape[1])
         where = {"cache_position": positions} if TAKES_CACHE_POSITION else {}
@@ -56,8 +59,8 @@ def by_loop(cache, forward):
         position += tokens.shape[1]
         cache = out.past_key_values
         tokens = out.logits[:, -1].argmax(-1, keepdim=True)
-        found.append(tokens)
-    return torch.cat(found, 1)
+        generated.append(tokens)
+    return torch.cat(generated, 1)
 
 
 def static_cache():
@@ -84,13 +87,13 @@ with torch.inference_mode():
             assert tokens.shape == (args.batch, args.new_tokens), tokens.shape
             first = tokens if first is None else first
             if not torch.equal(tokens, first):
-                # Rounded otherwise, it goes on with other words, and the work is not the same.
+                # Different rounding leads to different tokens, so the work is not the same.
                 del ways[way], speeds[way]
                 print(f"{way} gives other tokens and is left out", file=sys.stderr)
                 continue
             if repeat > 0:
                 speeds[way].append(tokens.numel() / seconds)
-speeds = {way: round(statistics.median(found), 1) for way, found in speeds.items()}
+speeds = {way: round(statistics.median(runs), 1) for way, runs in speeds.items()}
 best = max(speeds, key=speeds.get)
 print(json.dumps({
     "peer": f"torch {torch.__version__}, transformers {transformers.__version__}",

@@ -1,14 +1,18 @@
-"""Times one training step, forward and backward, of a BERT classifier in PyTorch, and prints one line of JSON.
+"""Times one training step, forward and backward, of a BERT classifier in PyTorch, and prints one
+line of JSON.
 
-    $(tests/peers/venv) benches/model/torch_step.py --layers 6 --hidden 384 --heads 12 --batch 32 --tokens 64
+    $(tests/peers/venv) benches/model/torch_step.py --layers 6 --hidden 384 --heads 12 --batch 32
+        --tokens 64
 
 Versions: those in tests/peers/venv
 
-The model: BertForSequenceClassification of transformers, two labels, inner width 4 × hidden, random weights, f32, train mode with all
-dropout probabilities 0. All sequences have the full length, and no mask is given, which spares PyTorch the masked attention.
-Gradients of all trainable weights are computed (--tuning lora: those of LoRA of rank 8 on query and value, and the classifier), set
-to none before each step; no optimizer runs. peak_memory_bytes is VmHWM of this process (of the device's allocator on a GPU);
-start_memory_bytes is the same number after the imports, before the model is made.
+The model is transformers' BertForSequenceClassification with two labels, inner width 4 × hidden and
+random f32 weights, in train mode with all dropout probabilities 0. All sequences have full length
+and no mask is passed, which spares PyTorch masked attention. Gradients of all trainable weights are
+computed (with --tuning lora: LoRA of rank 8 on query and value, and the classifier), and set to
+None before each step; no optimizer runs. peak_memory_bytes is VmHWM of this process (on a GPU, the
+peak of the device's allocator). start_memory_bytes is the same number after the imports, before the
+model is created.
 """
 
 import argparse

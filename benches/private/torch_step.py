@@ -1,13 +1,19 @@
-"""Times one training step, forward, backward and AdamW, of a BERT classifier in PyTorch, without privacy or with Opacus. Prints one line of JSON.
+"""Times one training step (forward, backward and AdamW) of a BERT classifier in PyTorch, without
+privacy or with Opacus. Prints one line of JSON.
 
-    $(tests/peers/venv) benches/private/torch_step.py --mode hooks --layers 6 --hidden 384 --heads 12 --batch 32 --tokens 64
+    $(tests/peers/venv) benches/private/torch_step.py --mode hooks --layers 6 --hidden 384
+        --heads 12 --batch 32 --tokens 64
 
-With --on-request it takes a step for each line of standard input instead, and answers each with a line of JSON.
+With --on-request, it takes a step for each line of standard input instead, and answers each with a
+line of JSON.
 
-Modes: none (no privacy), hooks (Opacus' GradSampleModule), ghost (Opacus' fast gradient clipping). Versions: those in tests/peers/venv.
+Modes: none (no privacy), hooks (Opacus' GradSampleModule), ghost (Opacus' fast gradient clipping).
+Versions: those in tests/peers/venv.
 
-The model is as in benches/model/torch_step.py: random weights, f32, no dropout, no mask. Position embeddings are looked up once for each example, as Opacus
-needs it. Noise multiplier 1, flat clipping at 1; Opacus' noise is drawn in its ordinary way. A step is forward, backward, clipping, noise, AdamW.
+The model is that of benches/model/torch_step.py: random f32 weights, no dropout, no mask. Position
+embeddings are looked up separately for each example, as Opacus requires. The noise multiplier is 1,
+with flat clipping to norm 1 and Opacus' default noise generator. A step is forward, backward,
+clipping, noise and AdamW.
 """
 
 import argparse

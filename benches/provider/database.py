@@ -14,8 +14,8 @@ import time
 
 def programs():
     """The location of PostgreSQL's programs: on the path, or where Debian installs them."""
-    found = shutil.which("initdb")
-    folders = [pathlib.Path(found).parent] if found else []
+    initdb = shutil.which("initdb")
+    folders = [pathlib.Path(initdb).parent] if initdb else []
     folders += sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     for folder in folders:
         if all((folder / name).is_file() for name in ("initdb", "postgres", "psql")):

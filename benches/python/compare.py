@@ -1,4 +1,4 @@
-"""Times the same run from Python and on the command line; see `run`."""
+"""Times the same run from Python and from the command line; see `run`."""
 
 import json
 import os

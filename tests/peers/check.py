@@ -1,21 +1,21 @@
 """Compares undertone with transformers and peft, on real models and on the fixtures.
 
-tests/peers/run builds all and calls this.
+tests/peers/run builds everything and calls this script.
 
 Versions: those in tests/peers/venv
 
   a  a classifier on all-MiniLM-L6-v2 with a random head: logits of 100 texts of mixed length
   b  stories15M: mean negative log-likelihood and logits of the last token of 100 texts
   c  stories15M: greedy generation of 200 tokens, token by token
-  d  models saved by undertone, loaded by transformers: no key missing or left over, equal logits
+  d  models saved by undertone, loaded by transformers: no missing or unexpected key, equal logits
   e  adapters saved by undertone, loaded by peft: the same; and adapters merged by undertone, loaded
-     by transformers. LoRA on the usual layers, on all linear ones, on some blocks, rank-stabilized,
-     with the token embeddings; DoRA; (IA)³
-  f  runs of undertone: the Python of their model cards, as it stands; their adapters by peft's
-     automatic classes without further arguments; and the same after merging
+     by transformers. LoRA on the usual layers, on all linear layers, on some blocks,
+     rank-stabilized, with the token embeddings; DoRA; (IA)³
+  f  runs of undertone: the Python code of their model cards, unchanged; their adapters, loaded by
+     peft's automatic classes without further arguments; and the same after merging
 
-A difference is relative: the largest over a row, divided by the row's largest value; the worst row
-counts.
+Differences are relative: the largest difference in a row divided by the row's largest value, for
+the worst row.
 """
 
 import argparse
@@ -110,19 +110,17 @@ def predict(model, texts, *more):
         "--logits",
         *more,
     )
-    found = [json.loads(line) for line in out.read_text().splitlines()]
-    if len(found) != len(texts):
-        raise RuntimeError(f"{len(found)} rows for {len(texts)} texts")
-    return found
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    if len(rows) != len(texts):
+        raise RuntimeError(f"{len(rows)} rows for {len(texts)} texts")
+    return rows
 
 
 # Running the peers
 
 
 def load(folder):
-    """The model of a folder, loaded by transformers in f32; every key of the file must be used, and
-    none
-    may be missing."""
+    """The model of a folder, loaded by transformers in f32; no key may be missing or unused."""
     model_class = getattr(
         transformers, json.loads((folder / "config.json").read_text())["architectures"][0]
     )
@@ -157,15 +155,15 @@ def load_adapter(base, adapter):
 def logits(model, inputs):
     """One tensor of logits per sequence."""
     with torch.no_grad():
-        found = []
+        outputs = []
         for i, ids in enumerate(inputs["sequences"]):
             more = (
                 {"token_type_ids": torch.tensor([inputs["segments"][i]])}
                 if "segments" in inputs
                 else {}
             )
-            found.append(model(input_ids=torch.tensor([ids]), **more).logits[0])
-        return found
+            outputs.append(model(input_ids=torch.tensor([ids]), **more).logits[0])
+        return outputs
 
 
 def encode(model, texts):
@@ -190,7 +188,7 @@ def apart(ours, theirs):
 
 
 def check(letter, name, work_of):
-    """work_of returns the largest relative difference, or raises."""
+    """Runs a check: work_of returns the largest relative difference, or raises."""
     global failures
     if letter not in args.only or args.match not in name:
         return
@@ -208,8 +206,7 @@ def check(letter, name, work_of):
 
 def real_texts(tokenizer, longest):
     """60 sentences of SST-2 and 40 longer excerpts of film reviews, each truncated to at most
-    `longest`
-    tokens."""
+    `longest` tokens."""
     rows = (args.assets / "data/sst2/dev.tsv").read_text().splitlines()[1:]
     texts = [row.rsplit("\t", 1)[0].strip() for row in rows[:: len(rows) // 60][:60]]
     with open(args.assets / "data/imdb/test.jsonl") as reviews:
@@ -236,8 +233,8 @@ def make_classifier(source, folder):
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def likelihood(ids, found):
-    return torch.nn.functional.cross_entropy(found[:-1], torch.tensor(ids[1:])).reshape(1)
+def likelihood(ids, logits):
+    return torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(ids[1:])).reshape(1)
 
 
 def check_language_model(adapter=None):
@@ -246,10 +243,10 @@ def check_language_model(adapter=None):
     ours = predict(stories, story_texts, "--task", "language-modeling", *more)
     inputs = encode(stories, story_texts)
     theirs = logits(model, inputs)
-    losses = [likelihood(ids, found) for ids, found in zip(inputs["sequences"], theirs)]
+    losses = [likelihood(ids, scores) for ids, scores in zip(inputs["sequences"], theirs)]
     return max(
         apart([[row["loss"]] for row in ours], losses),
-        apart([row["logits"] for row in ours], [found[-1] for found in theirs]),
+        apart([row["logits"] for row in ours], [scores[-1] for scores in theirs]),
     )
 
 

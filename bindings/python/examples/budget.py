@@ -1,4 +1,4 @@
-"""Computes the privacy cost of a noise multiplier before anything is trained."""
+"""Computes the privacy cost of a noise multiplier before training."""
 
 import undertone as ut
 

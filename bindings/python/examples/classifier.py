@@ -26,8 +26,8 @@ def main(folder: str) -> None:
     print(f"accuracy {run.metrics['accuracy']:.3f}")
     print(pd.DataFrame(run.predict(letters.text[:3].tolist())))
     attack = run.audit("membership", examples=200, loss_only=True)
-    for found in attack.results["membership"]:
-        print(found["attack"], found["auc"])
+    for result in attack.results["membership"]:
+        print(result["attack"], result["auc"])
     run.report(f"{folder}/report.html")
 
 

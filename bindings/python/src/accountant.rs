@@ -78,9 +78,9 @@ pub fn noise_multiplier(
     if steps == 0 {
         return Err(user_error("steps must be at least 1"));
     }
-    let found =
+    let calibrated =
         py.detach(|| calibrate::noise_multiplier(epsilon, delta, sample_rate, steps, accountant));
-    Ok(found.map_err(raised)?.noise)
+    Ok(calibrated.map_err(raised)?.noise)
 }
 
 /// The largest true-positive rate of any attack at each false-positive rate.

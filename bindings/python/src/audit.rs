@@ -54,6 +54,6 @@ pub fn audit<'py>(
     drop(turn);
     py.check_signals()?;
     attacked.map_err(raised).map_err(|error| naming_rows(py, error, &names))?;
-    let found = undertone_run::Audit::read(&RunPaths::new(&folder).audit()).map_err(raised)?;
-    python_of(py, &found)
+    let results = undertone_run::Audit::read(&RunPaths::new(&folder).audit()).map_err(raised)?;
+    python_of(py, &results)
 }

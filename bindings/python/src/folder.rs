@@ -17,8 +17,8 @@ use undertone_run::{FinishedRun, RunPaths, read_metrics};
 /// again and must prove the guarantee.
 #[pyfunction]
 pub fn read_run(py: Python<'_>, folder: PathBuf) -> PyResult<Bound<'_, PyAny>> {
-    let found = py.detach(|| read(&folder)).map_err(raised)?;
-    python_of(py, &found)
+    let contents = py.detach(|| read(&folder)).map_err(raised)?;
+    python_of(py, &contents)
 }
 
 fn read(folder: &Path) -> Outcome<Value> {

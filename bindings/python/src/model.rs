@@ -97,8 +97,8 @@ impl TrainedModel {
         let (file, name) = in_memory(rows, "data");
         let task = self.plan.task().without_label();
         let predictions = PyList::empty(py);
-        let predicted = self.predict_file(py, file.path(), &task, |found| {
-            found.into_iter().try_for_each(|row| predictions.append(to_python(py, &row)?))
+        let predicted = self.predict_file(py, file.path(), &task, |piece| {
+            piece.into_iter().try_for_each(|row| predictions.append(to_python(py, &row)?))
         });
         predicted.map_err(|error| naming_rows(py, error, &[name]))?;
         Ok(predictions)
@@ -162,7 +162,7 @@ impl TrainedModel {
         for (number, chunk) in prompts.chunks(batch.max(1)).enumerate() {
             py.check_signals()?;
             let first = number * batch.max(1) * samples;
-            let found = py.detach(|| -> Outcome<Vec<Value>> {
+            let generated = py.detach(|| -> Outcome<Vec<Value>> {
                 let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
                 let model = &ready.loaded.model;
                 let most = model.network.max_positions;
@@ -186,19 +186,19 @@ impl TrainedModel {
                     ..Settings::default()
                 };
                 let texts = generate(model, &ids, &settings, |_| ())?;
-                let mut found = Vec::new();
+                let mut completed = Vec::new();
                 for (i, mut tokens) in texts.into_iter().enumerate() {
                     tokens.pop_if(|last| end_tokens.contains(last));
                     let whole: Vec<u32> = ids[i].iter().chain(&tokens).copied().collect();
-                    found.push(json!({
+                    completed.push(json!({
                         "prompt": chunk[i / samples],
                         "completion": tokenizer.decode(&tokens)?,
                         "text": tokenizer.decode(&whole)?,
                     }));
                 }
-                Ok(found)
+                Ok(completed)
             });
-            completions.extend(found.map_err(raised)?);
+            completions.extend(generated.map_err(raised)?);
         }
         python_of(py, &completions)
     }
@@ -222,7 +222,7 @@ impl TrainedModel {
         let mut done = 0;
         loop {
             py.check_signals()?;
-            let found = py.detach(|| -> Outcome<Option<Vec<Value>>> {
+            let predicted = py.detach(|| -> Outcome<Option<Vec<Value>>> {
                 let Some(chunk) = chunks.next() else { return Ok(None) };
                 let mut examples = chunk?;
                 if let Some(masking) = &masking {
@@ -239,7 +239,7 @@ impl TrainedModel {
                 };
                 Ok::<_, Failure>(Some(predictions.into_iter().map(value).collect()))
             });
-            match found.map_err(raised)? {
+            match predicted.map_err(raised)? {
                 Some(rows) => take(rows)?,
                 None => return Ok(()),
             }

@@ -117,16 +117,16 @@ pub fn wanted(name: &str, needed: &[String], available: &[String]) -> PyResult<V
     let mut wanted: Vec<String> = Vec::new();
     for column in needed {
         let root = column.split('.').next().unwrap_or(column);
-        let found = [column.as_str(), root].into_iter().find(|name| has(name));
-        let Some(found) = found else {
+        let existing = [column.as_str(), root].into_iter().find(|name| has(name));
+        let Some(existing) = existing else {
             return Err(raised(undertone::data::Error::MissingColumn {
                 file: PathBuf::from(name),
                 column: column.clone(),
                 available: available.to_vec(),
             }));
         };
-        if !wanted.iter().any(|other| other == found) {
-            wanted.push(found.to_owned());
+        if !wanted.iter().any(|other| other == existing) {
+            wanted.push(existing.to_owned());
         }
     }
     Ok(wanted)
@@ -156,16 +156,16 @@ impl Rows {
         for column in roots {
             let mut first = None;
             for (number, row) in rows.iter().enumerate() {
-                let Some(found) = row.get(column).and_then(kind) else {
+                let Some(cell_kind) = row.get(column).and_then(kind) else {
                     return Err(user_error(format!(
                         "row {number} of {name} has no value in column {column:?} (None, NaN or \
                          missing); fill it in or remove the row"
                     )));
                 };
-                let first = *first.get_or_insert(found);
-                if found != first {
+                let first = *first.get_or_insert(cell_kind);
+                if cell_kind != first {
                     return Err(user_error(format!(
-                        "column {column:?} of {name} mixes {first} and {found} (row {number}); \
+                        "column {column:?} of {name} mixes {first} and {cell_kind} (row {number}); \
                          convert it to one type"
                     )));
                 }

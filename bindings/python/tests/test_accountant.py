@@ -1,4 +1,4 @@
-"""The accountant from Python: values, bounds and errors."""
+"""The privacy accountant from Python: values, bounds and errors."""
 
 import math
 import unittest
@@ -11,20 +11,20 @@ class AccountantTest(unittest.TestCase):
     def test_dp_sgd_on_mnist(self) -> None:
         accountant = ut.Accountant()
         accountant.step(noise_multiplier=1.1, sample_rate=256 / 60_000, count=14_063)
-        found = accountant.epsilon(delta=1e-5)
-        self.assertLess(found.lower, 2.38169)
-        self.assertGreater(found.upper, 2.38169)
-        self.assertLess(found.upper - found.lower, 0.0025)
-        upper, lower = found
-        self.assertEqual((upper, lower), (found.upper, found.lower))
-        back = accountant.delta(epsilon=found.upper)
+        bounds = accountant.epsilon(delta=1e-5)
+        self.assertLess(bounds.lower, 2.38169)
+        self.assertGreater(bounds.upper, 2.38169)
+        self.assertLess(bounds.upper - bounds.lower, 0.0025)
+        upper, lower = bounds
+        self.assertEqual((upper, lower), (bounds.upper, bounds.lower))
+        back = accountant.delta(epsilon=bounds.upper)
         self.assertLessEqual(back.lower, 1e-5)
         self.assertEqual(len(accountant), 14_063)
 
     def test_a_gaussian_release_is_exact(self) -> None:
         accountant = ut.Accountant("replace-one").gaussian(noise_multiplier=2, sensitivity=2)
-        found = accountant.epsilon(1e-5)
-        self.assertAlmostEqual(found.upper, found.lower, places=6)
+        bounds = accountant.epsilon(1e-5)
+        self.assertAlmostEqual(bounds.upper, bounds.lower, places=6)
         response = ut.Accountant("replace-one").randomized_response(epsilon=1, categories=2)
         self.assertLessEqual(response.epsilon(1e-9).lower, 1)
 

@@ -88,11 +88,11 @@ class CommandLineTest(World):
         others = world.write_jsonl(self.folder / "others.jsonl", world.rows(50))
         attack = ["--run", out, "--non-members", others, "--loss-only", "--device", "cpu"]
         self.command("audit", "membership", *attack)
-        found = ut.Run(out).audits["membership"]
+        attacks = ut.Run(out).audits["membership"]
         again = ut.Run(out, device="cpu").audit(
             "membership", non_members=world.rows(50), loss_only=True
         )
-        self.assertEqual(again.results["membership"], found)
+        self.assertEqual(again.results["membership"], attacks)
         self.command("report", out, "--out", self.folder / "report.html")
         ut.Run(out).report(self.folder / "from-python.html")
         self.assertEqual(

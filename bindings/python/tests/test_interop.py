@@ -125,5 +125,5 @@ def test_whole_models_load_in_transformers(folder: Path) -> None:
         tokens = torch.tensor([tokenizer(text)["input_ids"]])
         shares = model(tokens).logits.softmax(-1)[0].tolist()
     expected = {model.config.id2label[i]: share for i, share in enumerate(shares)}
-    found = run.predict([text])[0]["probabilities"]
-    assert found == pytest.approx(expected, abs=1e-4)
+    probabilities = run.predict([text])[0]["probabilities"]
+    assert probabilities == pytest.approx(expected, abs=1e-4)

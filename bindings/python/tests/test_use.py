@@ -16,14 +16,14 @@ class UseTest(World):
         run = self.train(model=base, labels=None)
         self.assertNotIn("good", (run.model / "config.json").read_text())
         texts = [row["sentence"] for row in world.rows(30)]
-        found = run.predict(texts)
-        self.assertEqual(len(found), 30)
-        self.assertEqual(set(found[0]["probabilities"]), {"bad", "good"})
-        self.assertAlmostEqual(sum(found[0]["probabilities"].values()), 1)
-        self.assertIn(found[0]["label"], ("bad", "good"))
+        predictions = run.predict(texts)
+        self.assertEqual(len(predictions), 30)
+        self.assertEqual(set(predictions[0]["probabilities"]), {"bad", "good"})
+        self.assertAlmostEqual(sum(predictions[0]["probabilities"].values()), 1)
+        self.assertIn(predictions[0]["label"], ("bad", "good"))
         again = run.predict([{"sentence": text} for text in texts])
-        self.assertEqual(found, again)
-        self.assertEqual(found, run.predict({"sentence": texts, "other": texts}))
+        self.assertEqual(predictions, again)
+        self.assertEqual(predictions, run.predict({"sentence": texts, "other": texts}))
         self.assertEqual(run.predict([]), [])
         self.refused("is one text", run.predict, texts[0])
         self.refused("must be a text", run.predict, [3])
@@ -31,11 +31,11 @@ class UseTest(World):
 
     def test_evaluation_agrees_with_training(self) -> None:
         run = self.train(validation=world.rows())
-        found = run.evaluate(world.rows())
-        self.assertEqual(found["accuracy"], run.metrics["accuracy"])
-        self.assertEqual([row["label"] for row in found["by_class"]], ["bad", "neutral", "good"])
+        metrics = run.evaluate(world.rows())
+        self.assertEqual(metrics["accuracy"], run.metrics["accuracy"])
+        self.assertEqual([row["label"] for row in metrics["by_class"]], ["bad", "neutral", "good"])
         path = world.write_jsonl(self.folder / "rows.jsonl", world.rows())
-        self.assertEqual(run.evaluate(path), found)
+        self.assertEqual(run.evaluate(path), metrics)
         self.refused("not one of", run.evaluate, [{"sentence": "a", "label": "odd"}])
         self.refused("data:1", run.evaluate, [{"sentence": "a", "label": "odd"}])
 
@@ -48,11 +48,11 @@ class UseTest(World):
         self.assertEqual(run.adapter, run.folder / "adapter")
         self.assertTrue((run.folder / "adapter" / "adapter_config.json").is_file())
         options: dict[str, Any] = {"samples": 2, "max_new_tokens": 4, "seed": 3, "batch": 1}
-        found = run.generate(["the cat", "the dog"], **options)
-        self.assertEqual([row["prompt"] for row in found], ["the cat"] * 2 + ["the dog"] * 2)
-        self.assertTrue(found[0]["text"].endswith(found[0]["completion"]))
+        rows = run.generate(["the cat", "the dog"], **options)
+        self.assertEqual([row["prompt"] for row in rows], ["the cat"] * 2 + ["the dog"] * 2)
+        self.assertTrue(rows[0]["text"].endswith(rows[0]["completion"]))
         # The texts do not depend on their batching.
-        self.assertEqual(found, run.generate(["the cat", "the dog"], **{**options, "batch": 16}))
+        self.assertEqual(rows, run.generate(["the cat", "the dog"], **{**options, "batch": 16}))
         self.assertEqual(len(run.generate("the cat", max_new_tokens=2)), 1)
         loss = run.predict(["the cat sat"])[0]
         self.assertAlmostEqual(loss["perplexity"], math.exp(loss["loss"]), places=3)
@@ -66,12 +66,12 @@ class UseTest(World):
     def test_membership_of_rows_in_memory(self) -> None:
         run = self.train(tuning="head", settings={"model.tuning": "head"}, author="who")
         others = [{**row, "sentence": row["sentence"] + " cat"} for row in world.rows(60)]
-        found = run.audit("membership", non_members=others, examples=50, loss_only=True)
-        attack = found.results["membership"][0]
+        audit = run.audit("membership", non_members=others, examples=50, loss_only=True)
+        attack = audit.results["membership"][0]
         self.assertEqual((attack["attack"], attack["members"], attack["others"]), ("loss", 50, 50))
         self.assertLessEqual(attack["auc"]["lower"], attack["auc"]["upper"])
-        self.assertEqual(run.audits["membership"], found.results["membership"])
-        self.assertIn("What attacks found", found._repr_html_())
+        self.assertEqual(run.audits["membership"], audit.results["membership"])
+        self.assertIn("What attacks found", audit._repr_html_())
         self.refused("no attack 'members'", run.audit, "members")
         self.refused("--shadow", run.audit, "membership", shadow=3)
         self.refused("non-members", run.audit, "membership")
@@ -79,8 +79,8 @@ class UseTest(World):
 
     def test_one_run_audit_trains_with_canaries(self) -> None:
         run = self.train(tuning="head", settings={"model.tuning": "head"})
-        found = run.audit("one-run", canaries=20, out=self.folder / "canaries")
-        self.assertEqual(found.results["one_run"]["canaries"], 20)
+        audit = run.audit("one-run", canaries=20, out=self.folder / "canaries")
+        self.assertEqual(audit.results["one_run"]["canaries"], 20)
 
     def test_reports_are_those_of_the_command_line(self) -> None:
         run = self.train()

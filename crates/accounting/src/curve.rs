@@ -25,7 +25,7 @@ pub fn curve(
         return epsilons
             .iter()
             .map(|&epsilon| {
-                let found = if let Some(split) = threshold::split(composition) {
+                let bounds = if let Some(split) = threshold::split(composition) {
                     let at = |others: &Composition, at: f64| {
                         Ok(curve(others, &[at], accountant)?[0].delta)
                     };
@@ -35,7 +35,7 @@ pub fn curve(
                 } else {
                     delta(composition, epsilon, accountant)?.delta
                 };
-                Ok(CurvePoint { epsilon, delta: found })
+                Ok(CurvePoint { epsilon, delta: bounds })
             })
             .collect();
     }
@@ -107,7 +107,7 @@ pub fn trade_off(
 }
 
 fn largest_true_positive_rate(fpr: f64, epsilons: &[f64], deltas: &[Directions]) -> Bounds {
-    // Both right-hand sides, solved for TPR, rounded by 16 units towards `side`.
+    // Both right-hand sides, solved for TPR, rounded by 16 units toward `side`.
     let least = |present: f64, absent: f64, e: f64, side: f64| {
         let slack = 16.0 * side * UNIT;
         let by_presence = (present + e.exp() * fpr) * (1.0 + slack);

@@ -93,8 +93,8 @@ fn least(
             .zip(&selections)
             .map(|(part, selection)| part.count as f64 * divergence((part, selection)))
             .sum();
-        let found = convert(total, alpha);
-        if found.is_nan() { f64::INFINITY } else { found }
+        let converted = convert(total, alpha);
+        if converted.is_nan() { f64::INFINITY } else { converted }
     };
     Ok(orders.par_iter().map(value).reduce(|| f64::INFINITY, f64::min))
 }
@@ -243,8 +243,8 @@ mod tests {
     #[test]
     fn replacing_costs_more_than_removing() {
         let event = Event::PoissonGaussian { noise_multiplier: 1.0, sampling_rate: 0.01 };
-        let one = divergence(&event, Adjacency::AddRemove, 4.0);
-        let two = divergence(&event, Adjacency::ReplaceOne, 4.0);
-        assert!(two > one, "{one} {two}");
+        let removed = divergence(&event, Adjacency::AddRemove, 4.0);
+        let replaced = divergence(&event, Adjacency::ReplaceOne, 4.0);
+        assert!(replaced > removed, "{removed} {replaced}");
     }
 }

@@ -210,7 +210,7 @@ pub fn selection(
     }
     // The largest divergence of any candidate.
     let divergence = |order: f64| {
-        let of = |one: &Composition| rdp::total(one, order);
+        let of = |composition: &Composition| rdp::total(composition, order);
         candidates.iter().map(of).fold(0.0, f64::max)
     };
     let most: Vec<f64> = orders.par_iter().map(|&order| divergence(order)).collect();
@@ -225,11 +225,11 @@ pub fn selection(
             orders.par_iter().zip(&most).all(covered)
         };
         let Some(noise_multiplier) = largest(candidates, covers) else { continue };
-        let found = Event::Selection { runs, noise_multiplier, sampling_rate, steps };
-        let once = Composition::new(adjacency).with(found, 1);
+        let selection_event = Event::Selection { runs, noise_multiplier, sampling_rate, steps };
+        let once = Composition::new(adjacency).with(selection_event, 1);
         let upper = epsilon(&once, delta, Accountant::Rdp)?.epsilon.upper;
         if best.as_ref().is_none_or(|(_, least)| upper < *least) {
-            best = Some((found, upper));
+            best = Some((selection_event, upper));
         }
     }
     best.ok_or(Error::Unsupported {
@@ -272,8 +272,8 @@ mod tests {
             let runs = NumberOfRuns::NegativeBinomial { eta, gamma: 0.1 };
             let orders: Vec<f64> = (1..60).map(|k| 1.0 + 2_f64.powi(k)).collect();
             let best = BestOf::new(runs, &orders, |_| 0.3);
-            let found = best.divergence(1e15, 0.3);
-            assert!((found - (2.0 + eta) * 0.3).abs() < 1e-9, "η = {eta}: {found}");
+            let divergence = best.divergence(1e15, 0.3);
+            assert!((divergence - (2.0 + eta) * 0.3).abs() < 1e-9, "η = {eta}: {divergence}");
         }
     }
 
@@ -331,12 +331,12 @@ mod tests {
             }
             sum
         };
-        let (mut below, mut found) = (0.0, vec![f(0.0)]);
+        let (mut below, mut distribution) = (0.0, vec![f(0.0)]);
         for p in q {
-            found.push((f((below + p).min(1.0)) - f(below)).max(0.0));
+            distribution.push((f((below + p).min(1.0)) - f(below)).max(0.0));
             below += p;
         }
-        found
+        distribution
     }
 
     /// Brute force: for random pairs of distributions the best of K runs is never further apart
@@ -372,10 +372,13 @@ mod tests {
                 let stated = BestOf::new(runs, &orders, of_run);
                 let (a, b) = (best_of(runs, &p), best_of(runs, &q));
                 for order in [1.1, 1.5, 2.0, 4.0, 10.0, 30.0] {
-                    let found = renyi(&a, &b, order).max(renyi(&b, &a, order));
+                    let divergence = renyi(&a, &b, order).max(renyi(&b, &a, order));
                     let bound = stated.divergence(order, of_run(order));
-                    assert!(found <= bound + 1e-9, "{runs:?} at {order}: {found} above {bound}");
-                    tightest = tightest.min(bound - found);
+                    assert!(
+                        divergence <= bound + 1e-9,
+                        "{runs:?} at {order}: {divergence} above {bound}"
+                    );
+                    tightest = tightest.min(bound - divergence);
                 }
             }
         }

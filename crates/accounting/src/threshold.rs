@@ -2,35 +2,35 @@
 //!
 //! # Statement
 //!
-//! Let data sets D and D' = D + x, and let a mechanism add noise to a value of each entry that the
-//! data have, independently, and release the entries whose noisy value exceeds a threshold. Let the
-//! probability that any entry is released that only x has be at most δ_T. Then the mechanism's
-//! output is a pair of independent parts: the released entries that D has, a post-processing of
+//! Consider data sets D and D' = D + x. A mechanism adds independent noise to the value of each
+//! entry that occurs in the data, and releases the entries whose noisy value exceeds a threshold.
+//! Suppose that the probability of releasing any entry that only x has is at most δ_T. Then the
+//! output consists of two independent parts: the released entries that D has, a post-processing of
 //! noise on the values of a fixed list of entries, which is an event of its own; and the set B of
 //! released entries that only x has. On D, B is empty; on D' it is empty with probability at least
-//! 1 − δ_T. So B has the privacy loss −ln(1 − p) if x is absent, and ln(1 − p) or, with probability
-//! p ≤ δ_T, ∞ if x is present. Of k such events and others with the curve δ_o, with
-//! 1 − q = 1 − Π (1 − δ_i), therefore
+//! 1 − δ_T. So B has the privacy loss −ln(1 − p) if x is absent; if x is present, the loss is ∞
+//! with probability p ≤ δ_T, and ln(1 − p) otherwise. For the composition of k such events with
+//! other events whose curve is δ_o, let 1 − q = 1 − Π (1 − δ_i). Then
 //!
 //! ```text
 //! max(δ_o(ε), 1 − q)  ≤  δ(ε)  ≤  (1 − q) + δ_o(ε + ln q).
 //! ```
 //!
-//! The upper bound holds for both directions, and if x is replaced: then either data set may have
-//! entries of its own, with losses of at most −ln(1 − δ_T) in absolute value, or ∞ with probability
-//! δ_T. The lower bound is that of either part alone, for p = δ_T.
+//! The upper bound holds in both directions, and also if x is replaced: then either data set may
+//! have entries of its own, with losses of at most −ln(1 − δ_T) in absolute value, or ∞ with
+//! probability δ_T. The lower bound is that of either part alone, for p = δ_T.
 
 use crate::accountant::{Answer, check_delta};
 use crate::{Bounds, Composition, Error, Event, Result};
 
-/// A composition apart from its thresholds.
+/// A composition without its thresholds.
 pub(crate) struct Split {
     pub others: Composition,
     /// 1 − q, rounded up.
     mass: f64,
 }
 
-/// The thresholds of a composition and everything else; `None` without a threshold.
+/// Separates the thresholds of a composition from everything else; `None` without a threshold.
 pub(crate) fn split(composition: &Composition) -> Option<Split> {
     let mut others = Composition::new(composition.adjacency);
     let mut log_q = 0.0;
@@ -51,7 +51,7 @@ impl Split {
         -(-self.mass).ln_1p() * (1.0 + 1e-15)
     }
 
-    /// ε at δ, from that of the other events at the δ that the thresholds leave.
+    /// ε at δ, from the ε of the other events at the δ that the thresholds leave.
     pub fn epsilon(
         &self,
         delta: f64,
@@ -100,7 +100,8 @@ mod tests {
         both.with(Event::Threshold { delta: threshold }, count)
     }
 
-    /// A quadrature of the exact pair: Gaussian values, and a mark with probability p if present.
+    /// Numerical integration of the exact pair: Gaussian values, and a mark with probability p if
+    /// the unit is present.
     fn exact(p: f64, epsilon: f64) -> (f64, f64) {
         let (mu, step, keep) = (0.5_f64, 1e-4_f64, 1.0 - p);
         let (mut present, mut absent) = (p, 0.0);
@@ -140,8 +141,8 @@ mod tests {
         let error = epsilon(&both(1e-6, 1), 1e-6, Accountant::Auto).unwrap_err().to_string();
         assert!(error.contains("the δ of the thresholds alone"), "{error}");
         // ε and δ are inverse to each other.
-        let there = delta(&both(1e-7, 5), with.upper, Accountant::Auto).unwrap().delta;
-        assert!(there.upper <= 1e-6 * (1.0 + 1e-6) && there.upper > 0.99e-6, "{there:?}");
+        let spent = delta(&both(1e-7, 5), with.upper, Accountant::Auto).unwrap().delta;
+        assert!(spent.upper <= 1e-6 * (1.0 + 1e-6) && spent.upper > 0.99e-6, "{spent:?}");
         let only = Composition::new(Adjacency::AddRemove).with(Event::Threshold { delta: 1e-7 }, 2);
         assert!(of(&only, 1e-6).upper < 1e-6);
     }

@@ -17,10 +17,10 @@ fn allowed(target: f64) -> f64 {
 /// range meets the target, or if the least noise of that range is more than enough.
 fn left_over(target: f64, delta: f64, rate: f64, steps: u64) -> Option<f64> {
     match noise_multiplier(target, delta, rate, steps, Accountant::Auto) {
-        Ok(found) => {
-            let left = target - found.answer.epsilon.upper;
+        Ok(calibrated) => {
+            let left = target - calibrated.answer.epsilon.upper;
             assert!(left >= 0.0, "ε = {target}, δ = {delta}, q = {rate}, {steps} steps: {left}");
-            (found.noise > limits::NOISE_MULTIPLIER.start() * (1.0 + 1e-9)).then_some(left)
+            (calibrated.noise > limits::NOISE_MULTIPLIER.start() * (1.0 + 1e-9)).then_some(left)
         }
         Err(Error::Unreachable { .. }) => None,
         Err(error) => panic!("{error}"),

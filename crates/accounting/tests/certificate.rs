@@ -9,15 +9,15 @@ use undertone_accounting::{Accountant, Adjacency, Composition, Error, Event, eps
 fn check(composition: &Composition, delta: f64) -> Certified {
     let upper = epsilon(composition, delta, Accountant::Auto).unwrap().epsilon.upper;
     let lower = epsilon(composition, delta, Accountant::Auto).unwrap().epsilon.lower;
-    let found = certify(composition, Target::Delta(delta)).unwrap();
-    assert!(found.epsilon >= lower, "{composition:?}: {} is below {lower}", found.epsilon);
+    let certified = certify(composition, Target::Delta(delta)).unwrap();
+    assert!(certified.epsilon >= lower, "{composition:?}: {} is below {lower}", certified.epsilon);
     assert!(
-        found.epsilon <= 1.01 * upper + 2e-6,
+        certified.epsilon <= 1.01 * upper + 2e-6,
         "{composition:?}: {} is more than 1 % above {upper}",
-        found.epsilon
+        certified.epsilon
     );
-    assert!(found.delta <= delta, "{composition:?}: {:e} is above {delta:e}", found.delta);
-    found
+    assert!(certified.delta <= delta, "{composition:?}: {:e} is above {delta:e}", certified.delta);
+    certified
 }
 
 fn sampled(noise_multiplier: f64, sampling_rate: f64) -> Event {
@@ -62,16 +62,16 @@ fn the_smallest_and_the_largest_delta_are_certified() {
 #[test]
 fn delta_at_a_given_epsilon() {
     let composition = Composition::dp_sgd(1.5, 0.04, 2250);
-    let found = certify(&composition, Target::Epsilon(6.8)).unwrap();
-    assert_eq!(found.certificate.epsilon, "6.8");
-    assert!((0.9..1.06).contains(&(found.delta / found.accountant)), "{found:?}");
+    let certified = certify(&composition, Target::Epsilon(6.8)).unwrap();
+    assert_eq!(certified.certificate.epsilon, "6.8");
+    assert!((0.9..1.06).contains(&(certified.delta / certified.accountant)), "{certified:?}");
 }
 
 /// The masses of each pair add up to 1, rounded up.
 #[test]
 fn masses_are_rounded_towards_more_loss() {
-    let found = check(&Composition::dp_sgd(1.5, 0.05, 100), 1e-6);
-    let written: Value = serde_json::to_value(&found.certificate).unwrap();
+    let certified = check(&Composition::dp_sgd(1.5, 0.05, 100), 1e-6);
+    let written: Value = serde_json::to_value(&certified.certificate).unwrap();
     let directions = written["directions"].as_array().unwrap();
     assert_eq!(directions.len(), 2);
     for direction in directions {
@@ -80,8 +80,8 @@ fn masses_are_rounded_towards_more_loss() {
         let list = pair["masses"].as_array().unwrap();
         let total = list.iter().map(|entry| integer(&entry[1])).sum::<u128>();
         let total = total + integer(&pair["infinite"]);
-        let one = 1_u128 << written["scale"].as_u64().unwrap();
-        assert!(total >= one && total <= one + list.len() as u128 + 2, "{total} {one}");
+        let unit = 1_u128 << written["scale"].as_u64().unwrap();
+        assert!(total >= unit && total <= unit + list.len() as u128 + 2, "{total} {unit}");
     }
 }
 

@@ -18,10 +18,10 @@ fn without_sampling_the_answer_is_the_exact_gaussian() {
         let mu = (steps as f64).sqrt() / sigma;
         let exact = gaussian::epsilon(mu, delta_target);
         for composition in [Composition::dp_sgd(sigma, 1.0, steps), gaussians(sigma, 1.0, steps)] {
-            let found = epsilon(&composition, delta_target, Accountant::Auto).unwrap();
-            assert_eq!(found.accountant, Accountant::Gaussian);
-            assert!((found.epsilon.upper - exact.upper).abs() < 1e-9 * exact.upper.max(1.0));
-            assert!(found.epsilon.gap() < 1e-9 * exact.upper.max(1.0));
+            let answer = epsilon(&composition, delta_target, Accountant::Auto).unwrap();
+            assert_eq!(answer.accountant, Accountant::Gaussian);
+            assert!((answer.epsilon.upper - exact.upper).abs() < 1e-9 * exact.upper.max(1.0));
+            assert!(answer.epsilon.gap() < 1e-9 * exact.upper.max(1.0));
             // The numerical accountant must agree within its own bounds.
             let numerical = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
             assert!(
@@ -44,9 +44,9 @@ fn a_thousand_hardly_visible_gaussians_count() {
         others += sigma.powi(-2);
     }
     for delta_target in [1e-18, 1e-5, 0.3] {
-        let found = epsilon(&composition, delta_target, Accountant::Auto).unwrap().epsilon;
+        let bounds = epsilon(&composition, delta_target, Accountant::Auto).unwrap().epsilon;
         let exact = gaussian::epsilon((1.0 + others).sqrt(), delta_target);
-        assert!(found.upper >= exact.estimate, "{found:?} {exact:?}");
+        assert!(bounds.upper >= exact.estimate, "{bounds:?} {exact:?}");
     }
 }
 
@@ -54,9 +54,9 @@ fn a_thousand_hardly_visible_gaussians_count() {
 fn k_gaussians_are_one_with_less_noise() {
     for k in [1, 2, 10, 1_000] {
         let many = epsilon(&gaussians(4.0, 1.0, k), 1e-6, Accountant::Auto).unwrap().epsilon.upper;
-        let one = gaussians(4.0 / (k as f64).sqrt(), 1.0, 1);
-        let one = epsilon(&one, 1e-6, Accountant::Auto).unwrap().epsilon.upper;
-        assert!((many - one).abs() < 1e-9 * one, "{k}: {many} {one}");
+        let single = gaussians(4.0 / (k as f64).sqrt(), 1.0, 1);
+        let single = epsilon(&single, 1e-6, Accountant::Auto).unwrap().epsilon.upper;
+        assert!((many - single).abs() < 1e-9 * single, "{k}: {many} {single}");
     }
 }
 
@@ -74,9 +74,9 @@ fn responses_alone_are_exact() {
     for (epsilon_of_one, categories, count) in [(1.0, 2, 1), (0.5, 10, 3), (2.0, 4, 20)] {
         let event = Event::RandomizedResponse { epsilon: epsilon_of_one, categories };
         let composition = Composition::new(Adjacency::ReplaceOne).with(event, count);
-        let found = epsilon(&composition, 1e-12, Accountant::Auto).unwrap().epsilon;
-        assert!(found.gap() < 1e-6, "{found:?}");
-        assert!(found.upper <= epsilon_of_one * count as f64 + 1e-9, "pure ε adds up: {found:?}");
+        let bounds = epsilon(&composition, 1e-12, Accountant::Auto).unwrap().epsilon;
+        assert!(bounds.gap() < 1e-6, "{bounds:?}");
+        assert!(bounds.upper <= epsilon_of_one * count as f64 + 1e-9, "pure ε adds up: {bounds:?}");
     }
 }
 
@@ -97,10 +97,10 @@ fn a_response_beside_a_gaussian_is_the_mixture_of_shifted_curves() {
         truth_probability * curve(e - 1.0) + (1.0 - truth_probability) * curve(e + 1.0)
     };
     for e in [0.5, 1.0, 2.0, 3.0] {
-        let found = delta(&composition, e, Accountant::Prv).unwrap().delta;
+        let bounds = delta(&composition, e, Accountant::Prv).unwrap().delta;
         assert!(
-            found.lower <= at(e) * (1.0 + 1e-9) && at(e) <= found.upper * (1.0 + 1e-9),
-            "{e}: {found:?} {}",
+            bounds.lower <= at(e) * (1.0 + 1e-9) && at(e) <= bounds.upper * (1.0 + 1e-9),
+            "{e}: {bounds:?} {}",
             at(e)
         );
     }
@@ -108,10 +108,10 @@ fn a_response_beside_a_gaussian_is_the_mixture_of_shifted_curves() {
 
 #[test]
 fn noise_for_a_target_is_found_exactly_without_sampling() {
-    let found = noise_multiplier(2.0, 1e-6, 1.0, 9, Accountant::Auto).unwrap();
+    let calibrated = noise_multiplier(2.0, 1e-6, 1.0, 9, Accountant::Auto).unwrap();
     let mu = gaussian::largest_mu(2.0, 1e-6).unwrap();
-    assert!((found.noise - 3.0 / mu).abs() < 1e-9);
-    assert!(found.answer.epsilon.upper <= 2.0);
+    assert!((calibrated.noise - 3.0 / mu).abs() < 1e-9);
+    assert!(calibrated.answer.epsilon.upper <= 2.0);
 }
 
 #[test]
@@ -169,14 +169,15 @@ fn rare_large_losses_have_narrow_bounds_that_hold_the_closed_form() {
             (0.605, 7.8e-7, 4.6e-16),
         ] {
             let composition = Composition::dp_sgd(sigma, rate, count);
-            let found = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
-            let (most, least) = (curve(sigma, rate, found.lower), curve(sigma, rate, found.upper));
+            let bounds = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
+            let (most, least) =
+                (curve(sigma, rate, bounds.lower), curve(sigma, rate, bounds.upper));
             assert!(
                 least <= delta_target * (1.0 + 1e-6) && delta_target <= most * (1.0 + 1e-6),
                 "{count} of σ = {sigma}, q = {rate}: δ = {delta_target:e} is not in {least:e} … \
-                 {most:e} at {found:?}"
+                 {most:e} at {bounds:?}"
             );
-            assert!(found.gap() <= 1e-3, "{count} of σ = {sigma}, q = {rate}: {found:?}");
+            assert!(bounds.gap() <= 1e-3, "{count} of σ = {sigma}, q = {rate}: {bounds:?}");
         }
     }
 }
@@ -187,13 +188,13 @@ fn hardly_sampled_parts_beside_gaussians_change_nothing_in_either_direction() {
     for (mu, delta_target) in [(3.4, 4.6e-16), (6.0, 1e-12), (0.3, 1e-9)] {
         let sampled = Event::PoissonGaussian { noise_multiplier: 40.0, sampling_rate: 1e-6 };
         let composition = gaussians(1.0 / mu, 1.0, 1).with(sampled, 3);
-        let found = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
+        let bounds = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
         let exact = gaussian::epsilon(mu, delta_target);
         assert!(
-            found.lower <= exact.upper + 1e-6 && exact.lower - 1e-6 <= found.upper,
-            "{found:?} {exact:?}"
+            bounds.lower <= exact.upper + 1e-6 && exact.lower - 1e-6 <= bounds.upper,
+            "{bounds:?} {exact:?}"
         );
-        assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "{found:?}");
+        assert!(bounds.gap() <= 1e-3 * bounds.upper.max(1.0), "{bounds:?}");
     }
 }
 
@@ -201,12 +202,12 @@ fn hardly_sampled_parts_beside_gaussians_change_nothing_in_either_direction() {
 #[test]
 fn small_targets_do_not_cost_more_noise_than_they_need() {
     for target in [0.001, 0.002, 0.02, 0.3] {
-        let found = noise_multiplier(target, 1e-5, 0.01, 100, Accountant::Auto).unwrap();
-        assert!(found.answer.epsilon.upper <= target);
+        let calibrated = noise_multiplier(target, 1e-5, 0.01, 100, Accountant::Auto).unwrap();
+        assert!(calibrated.answer.epsilon.upper <= target);
         // δ(ε) certifies that 1 % less noise is too little.
-        let composition = Composition::dp_sgd(0.99 * found.noise, 0.01, 100);
+        let composition = Composition::dp_sgd(0.99 * calibrated.noise, 0.01, 100);
         let spent = delta(&composition, target, Accountant::Auto).unwrap();
-        assert!(spent.delta.lower > 1e-5, "σ = {}: {spent:?}", found.noise);
+        assert!(spent.delta.lower > 1e-5, "σ = {}: {spent:?}", calibrated.noise);
     }
 }
 
@@ -278,8 +279,8 @@ fn the_mirrored_trade_off_is_its_closed_form_too() {
     let (false_positives, truth) =
         (upper_tail(z), (1.0 - rate) * upper_tail(z) + rate * upper_tail(z - 1.0 / sigma));
     assert!((1.0 - false_positives - 0.555_555_6).abs() < 1e-6 && (truth - 0.5).abs() < 1e-6);
-    let found = trade_off(&composition, &[false_positives], Accountant::Auto).unwrap()[0];
-    assert!((found.true_positive_rate.estimate - 0.5).abs() < 2e-3, "{found:?}");
+    let point = trade_off(&composition, &[false_positives], Accountant::Auto).unwrap()[0];
+    assert!((point.true_positive_rate.estimate - 0.5).abs() < 2e-3, "{point:?}");
 }
 
 /// A unit replaced: the pair is its own mirror image.

@@ -112,28 +112,31 @@ fn check(events: &[(f64, f64, u64)], adjacency: Adjacency, delta_target: f64) {
     let (forward, backward) = (made(false), made(true));
     let truth = |e: f64| exact_delta(&forward, e).max(exact_delta(&backward, e));
 
-    let found = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
+    let bounds = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
     // δ decreases, so the true δ at the ends of the interval must lie on either side of the target.
-    if found.lower > 0.0 {
-        let below = truth(found.lower);
+    if bounds.lower > 0.0 {
+        let below = truth(bounds.lower);
         assert!(
             below >= delta_target * (1.0 - 1e-7),
-            "{events:?} {adjacency}: {found:?}, δ(lower) = {below:e}"
+            "{events:?} {adjacency}: {bounds:?}, δ(lower) = {below:e}"
         );
     }
-    let above = truth(found.upper);
+    let above = truth(bounds.upper);
     assert!(
         above <= delta_target * (1.0 + 1e-7),
-        "{events:?} {adjacency}: {found:?}, δ(upper) = {above:e}"
+        "{events:?} {adjacency}: {bounds:?}, δ(upper) = {above:e}"
     );
 
-    let e = found.estimate.max(0.05);
-    let (found, exact) = (delta(&composition, e, Accountant::Prv).unwrap().delta, truth(e));
+    let e = bounds.estimate.max(0.05);
+    let (delta_bounds, exact) = (delta(&composition, e, Accountant::Prv).unwrap().delta, truth(e));
     assert!(
-        found.lower <= exact * (1.0 + 1e-7) && exact <= found.upper * (1.0 + 1e-7),
-        "{events:?} {adjacency}: δ({e}) = {exact:e}, not in {found:?}"
+        delta_bounds.lower <= exact * (1.0 + 1e-7) && exact <= delta_bounds.upper * (1.0 + 1e-7),
+        "{events:?} {adjacency}: δ({e}) = {exact:e}, not in {delta_bounds:?}"
     );
-    assert!(found.upper < 1.1 * found.lower, "{events:?} {adjacency}: {found:?}");
+    assert!(
+        delta_bounds.upper < 1.1 * delta_bounds.lower,
+        "{events:?} {adjacency}: {delta_bounds:?}"
+    );
 }
 
 #[test]

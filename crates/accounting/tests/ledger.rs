@@ -289,26 +289,26 @@ fn of_steps(folder: &Path, name: &str, steps: u64, terms: Terms) -> Ledger {
 fn ledgers_together_are_the_composition_of_all() {
     let folder = tempfile::tempdir().unwrap();
     let with_id = |id: &str| Terms { id: id.into(), ..terms() };
-    let one = of_steps(folder.path(), "one", 40, with_id("1"));
-    let two = of_steps(folder.path(), "two", 60, with_id("2"));
-    let total = Ledger::together(&[&one, &two], 1e-5).unwrap();
+    let first = of_steps(folder.path(), "one", 40, with_id("1"));
+    let second = of_steps(folder.path(), "two", 60, with_id("2"));
+    let total = Ledger::together(&[&first, &second], 1e-5).unwrap();
     let whole = epsilon(&Composition::dp_sgd(1.0, 0.01, 100), 1e-5, Accountant::Auto).unwrap();
     assert_eq!(total.epsilon, whole.epsilon);
-    assert!(total.epsilon.upper > two.guarantee(1e-5).unwrap().epsilon.upper);
+    assert!(total.epsilon.upper > second.guarantee(1e-5).unwrap().epsilon.upper);
     // Both ledgers state the same assumption, and the total adds that neither run was chosen by the
     // other's results.
     assert_eq!(total.assumptions.len(), 2);
-    assert_eq!(Ledger::together(&[&one], 1e-5).unwrap(), one.guarantee(1e-5).unwrap());
+    assert_eq!(Ledger::together(&[&first], 1e-5).unwrap(), first.guarantee(1e-5).unwrap());
     // Seeded noise in one ledger removes the guarantee from all.
     let seeded = Terms { mode: Mode::Seeded, ..with_id("3") };
     let seeded = of_steps(folder.path(), "seeded", 1, seeded);
-    assert_eq!(Ledger::together(&[&one, &seeded], 1e-5).unwrap().mode, Mode::Seeded);
+    assert_eq!(Ledger::together(&[&first, &seeded], 1e-5).unwrap().mode, Mode::Seeded);
 }
 
 #[test]
 fn what_is_not_about_the_same_change_is_not_added_up() {
     let folder = tempfile::tempdir().unwrap();
-    let one = of_steps(folder.path(), "one", 40, terms());
+    let first = of_steps(folder.path(), "one", 40, terms());
     let copy = of_steps(folder.path(), "copy", 40, terms());
     let user = of_steps(folder.path(), "user", 40, Terms { unit: Unit::User, ..terms() });
     let replaced = Terms { adjacency: Adjacency::ReplaceOne, ..terms() };
@@ -320,7 +320,7 @@ fn what_is_not_about_the_same_change_is_not_added_up() {
         (&replaced, "another adjacency"),
         (&local, "another threat model"),
     ] {
-        match Ledger::together(&[&one, other], 1e-5) {
+        match Ledger::together(&[&first, other], 1e-5) {
             Err(Error::Ledger { problem, .. }) => assert!(problem.contains(about), "{problem}"),
             other => panic!("{about}: {other:?}"),
         }

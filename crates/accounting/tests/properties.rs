@@ -80,14 +80,14 @@ proptest! {
         };
         let part = |s: &Setting| (event(s), s.steps);
         let ((ea, na), (eb, nb)) = (part(&a), part(&b));
-        let one = ask(&Composition::new(a.adjacency).with(ea, na).with(eb, nb), a.delta);
-        let other = ask(&Composition::new(a.adjacency).with(eb, nb).with(ea, na), a.delta);
-        match (one, other) {
-            (Some(one), Some(other)) => {
-                prop_assert!((one.upper - other.upper).abs() <= 1e-9 * one.upper.max(1.0));
-                prop_assert!((one.lower - other.lower).abs() <= 1e-9 * one.upper.max(1.0));
+        let ab = ask(&Composition::new(a.adjacency).with(ea, na).with(eb, nb), a.delta);
+        let ba = ask(&Composition::new(a.adjacency).with(eb, nb).with(ea, na), a.delta);
+        match (ab, ba) {
+            (Some(ab), Some(ba)) => {
+                prop_assert!((ab.upper - ba.upper).abs() <= 1e-9 * ab.upper.max(1.0));
+                prop_assert!((ab.lower - ba.lower).abs() <= 1e-9 * ab.upper.max(1.0));
             }
-            (one, other) => prop_assert_eq!(one.is_some(), other.is_some()),
+            (ab, ba) => prop_assert_eq!(ab.is_some(), ba.is_some()),
         }
     }
 
@@ -123,13 +123,13 @@ proptest! {
         target in 0.2f64..20.0, q in -4.0f64..0.0, steps in 0.0f64..4.0,
     ) {
         let (q, steps) = (10f64.powf(q), 10f64.powf(steps) as u64);
-        let found = noise_multiplier(target, 1e-6, q, steps, Accountant::Auto).unwrap();
-        prop_assert!(found.answer.epsilon.upper <= target);
-        if found.noise > 0.051 {
-            let less = Composition::dp_sgd(found.noise * 0.99, q, steps);
+        let calibrated = noise_multiplier(target, 1e-6, q, steps, Accountant::Auto).unwrap();
+        prop_assert!(calibrated.answer.epsilon.upper <= target);
+        if calibrated.noise > 0.051 {
+            let less = Composition::dp_sgd(calibrated.noise * 0.99, q, steps);
             if let Some(bounds) = ask(&less, 1e-6) {
                 let nearly = target * (1.0 - 2e-3) - 2e-3;
-                prop_assert!(bounds.upper > nearly, "{} {bounds:?}", found.noise);
+                prop_assert!(bounds.upper > nearly, "{} {bounds:?}", calibrated.noise);
             }
         }
     }

@@ -28,18 +28,18 @@ fn rows() -> Vec<Row> {
 #[test]
 fn the_certified_interval_holds_the_cross_checked_estimate() {
     for row in rows() {
-        let found = epsilon(&row.composition, row.delta, Accountant::Auto).unwrap().epsilon;
+        let bounds = epsilon(&row.composition, row.delta, Accountant::Auto).unwrap().epsilon;
         assert!(
-            found.contains(row.prv_estimate),
-            "{:?}: {found:?}, not {}",
+            bounds.contains(row.prv_estimate),
+            "{:?}: {bounds:?}, not {}",
             row.composition,
             row.prv_estimate
         );
-        assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "{:?}: {found:?}", row.composition);
+        assert!(bounds.gap() <= 1e-3 * bounds.upper.max(1.0), "{:?}: {bounds:?}", row.composition);
         // The estimate itself is more accurate than the width of the interval suggests.
         assert!(
-            (found.estimate - row.prv_estimate).abs() < 5e-4 * found.upper.max(1.0),
-            "{found:?}"
+            (bounds.estimate - row.prv_estimate).abs() < 5e-4 * bounds.upper.max(1.0),
+            "{bounds:?}"
         );
     }
 }
@@ -47,8 +47,8 @@ fn the_certified_interval_holds_the_cross_checked_estimate() {
 #[test]
 fn renyi_accounting_agrees() {
     for row in rows() {
-        let found = epsilon(&row.composition, row.delta, Accountant::Rdp).unwrap().epsilon.upper;
-        assert!((found - row.rdp).abs() < 1e-5, "{:?}: {found}, not {}", row.composition, row.rdp);
+        let upper = epsilon(&row.composition, row.delta, Accountant::Rdp).unwrap().epsilon.upper;
+        assert!((upper - row.rdp).abs() < 1e-5, "{:?}: {upper}, not {}", row.composition, row.rdp);
     }
 }
 
@@ -72,11 +72,11 @@ fn settings_that_break_other_accountants() {
     ];
     for (sigma, q, steps, delta) in settings {
         let composition = Composition::dp_sgd(sigma, q, steps);
-        let found = epsilon(&composition, delta, Accountant::Auto).unwrap().epsilon;
-        assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "σ={sigma} q={q}: {found:?}");
+        let bounds = epsilon(&composition, delta, Accountant::Auto).unwrap().epsilon;
+        assert!(bounds.gap() <= 1e-3 * bounds.upper.max(1.0), "σ={sigma} q={q}: {bounds:?}");
     }
     // q = 0.2606, 18,800 steps: the noise multiplier for ε = 4.
-    let found = undertone_accounting::calibrate::noise_multiplier(
+    let calibrated = undertone_accounting::calibrate::noise_multiplier(
         4.0,
         1e-5,
         0.2606,
@@ -84,6 +84,6 @@ fn settings_that_break_other_accountants() {
         Accountant::Auto,
     )
     .unwrap();
-    let e = found.answer.epsilon;
-    assert!(e.upper <= 4.0 && e.lower > 3.99, "σ = {}: {e:?}", found.noise);
+    let e = calibrated.answer.epsilon;
+    assert!(e.upper <= 4.0 && e.lower > 3.99, "σ = {}: {e:?}", calibrated.noise);
 }

@@ -46,13 +46,13 @@ fn no_threshold_beats_the_stated_guarantee() {
                 // P[best ≤ t] without and with the unit, which moves the release by 1.
                 let [without, with] = [0.0, 1.0]
                     .map(|x| generating(runs, 1.0 - normal_tail((threshold - x) / sigma)));
-                for (one, other) in [
+                for (first, second) in [
                     (without, with),
                     (with, without),
                     (1.0 - without, 1.0 - with),
                     (1.0 - with, 1.0 - without),
                 ] {
-                    let excess = |epsilon: f64| one - epsilon.exp() * other - chosen;
+                    let excess = |epsilon: f64| first - epsilon.exp() * second - chosen;
                     assert!(excess(whole.epsilon.upper) <= 1e-12, "{runs:?}, {threshold}");
                     beaten += usize::from(excess(alone) > 1e-6);
                 }
@@ -88,13 +88,13 @@ fn draws_of_the_mechanism_keep_to_the_guarantee() {
     let without: Vec<f64> = (0..trials).map(|_| best(0.0)).collect();
     for i in -20..60 {
         let threshold = 0.1 * f64::from(i);
-        let above = |found: &[f64]| {
-            found.iter().filter(|x| **x > threshold).count() as f64 / f64::from(trials)
+        let above = |draws: &[f64]| {
+            draws.iter().filter(|x| **x > threshold).count() as f64 / f64::from(trials)
         };
         let (with, without) = (above(&with), above(&without));
         let error = 5.0 * (0.25 / f64::from(trials)).sqrt();
-        for (one, other) in [(with, without), (1.0 - without, 1.0 - with)] {
-            assert!(one - error <= stated.exp() * (other + error) + chosen, "{threshold}");
+        for (first, second) in [(with, without), (1.0 - without, 1.0 - with)] {
+            assert!(first - error <= stated.exp() * (second + error) + chosen, "{threshold}");
         }
         // The draws follow the distribution that the proof assumes.
         let exact = 1.0 - generating(GEOMETRIC, 1.0 - normal_tail(threshold / sigma));
@@ -106,8 +106,9 @@ fn draws_of_the_mechanism_keep_to_the_guarantee() {
 /// that is no better than any of them.
 #[test]
 fn candidates_are_covered_by_one_event() {
-    let one = Composition::dp_sgd(1.1, 0.01, 500);
-    let (event, stated) = selection(GEOMETRIC, &[one.clone(), one.clone()], 1e-5).unwrap();
+    let candidate = Composition::dp_sgd(1.1, 0.01, 500);
+    let (event, stated) =
+        selection(GEOMETRIC, &[candidate.clone(), candidate.clone()], 1e-5).unwrap();
     let exact = Event::Selection {
         runs: GEOMETRIC,
         noise_multiplier: 1.1,
@@ -116,13 +117,13 @@ fn candidates_are_covered_by_one_event() {
     };
     assert_eq!(event, exact);
     let other = Composition::dp_sgd(1.9, 0.04, 120);
-    let (_, both) = selection(GEOMETRIC, &[one.clone(), other.clone()], 1e-5).unwrap();
+    let (_, both) = selection(GEOMETRIC, &[candidate.clone(), other.clone()], 1e-5).unwrap();
     let alone = selection(GEOMETRIC, &[other], 1e-5).unwrap().1;
     assert!(both >= stated.max(alone) - 1e-9 && both < 1.3 * stated.max(alone), "{both}");
     // With a release before the first step, and a schedule.
     //
     let map = Event::PoissonGaussian { noise_multiplier: 5.0, sampling_rate: 0.05 };
-    let rich = one.clone().with(map, 1);
+    let rich = candidate.clone().with(map, 1);
     assert!(selection(GEOMETRIC, &[rich], 1e-5).unwrap().1 > stated);
     assert!(selection(GEOMETRIC, &[], 1e-5).is_err());
 }

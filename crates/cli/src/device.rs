@@ -19,12 +19,12 @@ impl List {
             output::json(&as_json(&report));
             return Ok(());
         }
-        let (found, used) = (CpuLevel::detected(), CpuLevel::current());
+        let (detected, used) = (CpuLevel::detected(), CpuLevel::current());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let capped = if used < found { " (UNDERTONE_CPU)" } else { "" };
+        let capped = if used < detected { " (UNDERTONE_CPU)" } else { "" };
         output::line(format_args!(
             "processor: {} found, {} used{capped}, {cores} threads",
-            found.name(),
+            detected.name(),
             used.name()
         ));
         for (number, gpu) in report.gpus.iter().enumerate() {

@@ -245,7 +245,7 @@ impl Display {
 /// Summary of metrics in a few words.
 pub fn short(metrics: &Metrics) -> String {
     match metrics {
-        Metrics::Classification(found) => format!("accuracy {:.2} %", 100.0 * found.accuracy),
-        Metrics::Language(found) => format!("perplexity {:.3}", found.perplexity),
+        Metrics::Classification(scores) => format!("accuracy {:.2} %", 100.0 * scores.accuracy),
+        Metrics::Language(scores) => format!("perplexity {:.3}", scores.perplexity),
     }
 }

@@ -29,25 +29,25 @@ pub fn dry_run(
     let typical = typical.length(plan)?;
     let mut display = Display::new();
     display.beside = Some(Siblings::within(Path::new(RUNS)));
-    let found = rehearse(plan, device, typical.tokens, &mut |event| display.show(&event))?;
+    let rehearsal = rehearse(plan, device, typical.tokens, &mut |event| display.show(&event))?;
     if output.json {
-        output::json(&as_json(&resolved, &found));
+        output::json(&as_json(&resolved, &rehearsal));
     } else {
-        output::rows(&rows(&resolved, &found, &typical));
+        output::rows(&rows(&resolved, &rehearsal, &typical));
         output::line("  nothing was released or written");
     }
     Ok(())
 }
 
 /// Estimated seconds of the whole run, with typical texts and with texts of maximum length.
-pub fn seconds(found: &Rehearsal) -> Option<[f64; 2]> {
-    let timing = found.timing?;
-    Some([timing.typical, timing.long].map(|step| step.seconds * found.steps as f64))
+pub fn seconds(rehearsal: &Rehearsal) -> Option<[f64; 2]> {
+    let timing = rehearsal.timing?;
+    Some([timing.typical, timing.long].map(|step| step.seconds * rehearsal.steps as f64))
 }
 
 /// The estimate in words; `None` if nothing was timed.
-pub fn time(found: &Rehearsal, typical: &Typical) -> Option<String> {
-    let (timing, [some, most]) = (found.timing?, seconds(found)?);
+pub fn time(rehearsal: &Rehearsal, typical: &Typical) -> Option<String> {
+    let (timing, [some, most]) = (rehearsal.timing?, seconds(rehearsal)?);
     Some(format!(
         "about {} with {} tokens per text ({}); {} if all texts have {}",
         spoken(some),
@@ -79,7 +79,7 @@ pub fn noise(multipliers: &[f64]) -> String {
 
 fn rows(
     resolved: &ResolvedPlan,
-    found: &Rehearsal,
+    rehearsal: &Rehearsal,
     typical: &Typical,
 ) -> Vec<(&'static str, String)> {
     let plan = &resolved.plan;
@@ -92,13 +92,16 @@ fn rows(
         ("model", format!("{}, {}", file.model.name(), keys(AutoKey::Tuning))),
         (
             "parameters",
-            format!("{} of {} trainable", found.parameters.trainable, found.parameters.total),
+            format!(
+                "{} of {} trainable",
+                rehearsal.parameters.trainable, rehearsal.parameters.total
+            ),
         ),
         (
             "data",
             match plan.declared_units() {
-                Some(units) => format!("{} rows; {units} units declared", found.rows),
-                None => format!("{} rows, {} units", found.rows, found.resolved.units),
+                Some(units) => format!("{} rows; {units} units declared", rehearsal.rows),
+                None => format!("{} rows, {} units", rehearsal.rows, rehearsal.resolved.units),
             },
         ),
         ("method", file.privacy.method.name().to_owned()),
@@ -107,12 +110,12 @@ fn rows(
         let epsilon = file.privacy.epsilon.map(|epsilon| format!("ε = {epsilon}, "));
         rows.push(("budget", format!("{}{}", epsilon.unwrap_or_default(), keys(AutoKey::Delta))));
         rows.push(("clipping", keys(AutoKey::Clip).replacen("clip ", "", 1)));
-        rows.push(("noise multiplier", noise(&found.resolved.noise_multipliers)));
+        rows.push(("noise multiplier", noise(&rehearsal.resolved.noise_multipliers)));
     }
-    if let Some(rate) = found.resolved.sampling_rate {
+    if let Some(rate) = rehearsal.resolved.sampling_rate {
         rows.push(("sampling rate", format!("{rate:.5}")));
     }
-    let steps = found.steps;
+    let steps = rehearsal.steps;
     rows.extend([
         ("batch", keys(AutoKey::Batch).replacen("batch ", "", 1)),
         ("steps", format!("{steps} in {}", keys(AutoKey::Epochs))),
@@ -124,7 +127,7 @@ fn rows(
         ),
         ("warm-up", format!("{} of the steps", training.warmup)),
     ]);
-    match (&found.timing, time(found, typical)) {
+    match (&rehearsal.timing, time(rehearsal, typical)) {
         (Some(timing), Some(time)) => {
             rows.push(("time", format!("{time}; validation not counted")));
             let gb = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
@@ -140,23 +143,23 @@ fn rows(
     rows
 }
 
-fn as_json(resolved: &ResolvedPlan, found: &Rehearsal) -> serde_json::Value {
+fn as_json(resolved: &ResolvedPlan, rehearsal: &Rehearsal) -> serde_json::Value {
     let file = resolved.plan.file();
     let chosen: Vec<&str> = resolved.chosen.iter().map(|key| key.path()).collect();
     json!({
         "plan": file,
         "chosen": chosen,
-        "resolved": found.resolved,
-        "rows": found.rows,
-        "steps": found.steps,
-        "parameters": found.parameters,
-        "steps_timed": found.timing.map(|timing| {
+        "resolved": rehearsal.resolved,
+        "rows": rehearsal.rows,
+        "steps": rehearsal.steps,
+        "parameters": rehearsal.parameters,
+        "steps_timed": rehearsal.timing.map(|timing| {
             [timing.typical, timing.long]
                 .map(|step| json!({ "tokens": step.tokens, "seconds": step.seconds }))
         }),
-        "seconds": seconds(found),
-        "memory_bytes": found.timing.and_then(|timing| timing.memory_bytes),
-        "gpu_memory_bytes": found.timing.and_then(|timing| timing.gpu_memory_bytes),
+        "seconds": seconds(rehearsal),
+        "memory_bytes": rehearsal.timing.and_then(|timing| timing.memory_bytes),
+        "gpu_memory_bytes": rehearsal.timing.and_then(|timing| timing.gpu_memory_bytes),
     })
 }
 

@@ -59,14 +59,14 @@ impl Show {
         let folder = locate(&self.model)?;
         let outline = self.outline(&folder)?;
         let rows = rows(&outline.model);
-        let found = facts(&outline, &folder);
+        let facts = facts(&outline, &folder);
         if output.json {
-            let mut answer = found;
+            let mut answer = facts;
             answer["tuning"] = rows.iter().map(as_json).collect();
             output::json(&answer);
             return Ok(());
         }
-        tell(&found, &rows);
+        tell(&facts, &rows);
         Ok(())
     }
 
@@ -152,11 +152,11 @@ fn facts(outline: &Outline, folder: &Path) -> Value {
     })
 }
 
-fn tell(found: &Value, rows: &[Row]) {
-    let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
-    let number = |key: &str| found[key].as_u64().unwrap_or_default();
+fn tell(facts: &Value, rows: &[Row]) {
+    let text = |key: &str| facts[key].as_str().unwrap_or_default().to_owned();
+    let number = |key: &str| facts[key].as_u64().unwrap_or_default();
     let types: Vec<&str> =
-        found["types"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        facts["types"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     output::line(format_args!("{}, {}", text("class"), text("folder")));
     let lines = [
         ("parameters", grouped(number("parameters"))),
@@ -181,7 +181,7 @@ fn tell(found: &Value, rows: &[Row]) {
     for (name, value) in lines {
         output::line(format_args!("  {name:<14}{value}"));
     }
-    let fresh: Vec<&str> = found["random_at_first"]
+    let fresh: Vec<&str> = facts["random_at_first"]
         .as_array()
         .into_iter()
         .flatten()

@@ -10,7 +10,8 @@ use undertone::train::typical_tokens;
 /// The length of a typical text.
 #[derive(Args, Clone, Default)]
 pub struct TypicalArguments {
-    /// Number of tokens of a typical text, for the time estimate [default: a quarter of the maximum]
+    /// Number of tokens of a typical text, for the time estimate [default: a quarter of the
+    /// maximum]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     typical_tokens: Option<u32>,
     /// Public file with the same columns, whose mean text length is used for the time estimate

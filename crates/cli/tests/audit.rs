@@ -16,9 +16,9 @@ fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
     let run = bench.path("run");
     let output = audit(&["membership", "--json", "--shadows", "2", "--run", run.to_str().unwrap()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found.len(), 4);
-    for attack in &found {
+    let attacks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(attacks.len(), 4);
+    for attack in &attacks {
         let of = |key: &str| attack["auc"][key].as_f64().unwrap();
         assert!(of("lower") <= of("estimate") && of("estimate") <= of("upper"));
         // Here the validation file is the training file, so attacks cannot distinguish them beyond
@@ -54,8 +54,8 @@ fn membership_knows_the_classes_that_were_found() {
         let run = bench.path(tuning);
         let output = audit(&["membership", "--json", "--run", run.to_str().unwrap()]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(found.len(), 3);
+        let attacks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(attacks.len(), 3);
     }
 }
 
@@ -96,12 +96,12 @@ fn one_run_bounds_epsilon_below_what_was_promised() {
         out.to_str().unwrap(),
     ]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((found["canaries"].as_u64(), found["guesses"].as_u64()), (Some(100), Some(20)));
-    assert!(found["epsilon_lower"].as_f64().unwrap() <= 8.0);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((answer["canaries"].as_u64(), answer["guesses"].as_u64()), (Some(100), Some(20)));
+    assert!(answer["epsilon_lower"].as_f64().unwrap() <= 8.0);
     let kept: Value =
         serde_json::from_str(&fs::read_to_string(out.join("audit.json")).unwrap()).unwrap();
-    assert_eq!(kept["one_run"], found);
+    assert_eq!(kept["one_run"], answer);
     let again = bench.path("again");
     let output = audit(&[
         "one-run",

@@ -256,7 +256,7 @@ fn every_command_runs() {
 #[test]
 fn the_pages_hold_together() {
     let python = Command::new("python3").args(["-c", "import tomllib"]).output();
-    if !python.is_ok_and(|found| found.status.success()) {
+    if !python.is_ok_and(|version| version.status.success()) {
         eprintln!(
             "there is no Python 3.11 here: links, keys and flags of the book are not checked"
         );

@@ -31,11 +31,11 @@ fn upper(value: &Value) -> f64 {
 fn epsilon_of_one_phase() {
     let asked = "budget epsilon --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 \
      --delta 1e-5";
-    let found = json(asked);
-    assert!((upper(&found) - 2.3817).abs() < 2e-3, "{found}");
-    assert_eq!(found["accountant"], "prv");
-    assert_eq!(found["adjacency"], "add-remove");
-    assert_eq!(found["delta"].as_f64(), Some(1e-5));
+    let answer = json(asked);
+    assert!((upper(&answer) - 2.3817).abs() < 2e-3, "{answer}");
+    assert_eq!(answer["accountant"], "prv");
+    assert_eq!(answer["adjacency"], "add-remove");
+    assert_eq!(answer["delta"].as_f64(), Some(1e-5));
     assert!(text(asked).contains("differentially private for adding or removing one unit"));
 }
 
@@ -94,9 +94,9 @@ fn accountants_by_name() {
 
 #[test]
 fn noise_for_a_target() {
-    let found = json("budget noise --epsilon 8 --delta 1e-5 --sampling-rate 0.0152 --steps 650");
-    assert!(upper(&found) <= 8.0 && upper(&found) > 7.99, "{found}");
-    let sigma = found["noise_multiplier"].as_f64().unwrap();
+    let answer = json("budget noise --epsilon 8 --delta 1e-5 --sampling-rate 0.0152 --steps 650");
+    assert!(upper(&answer) <= 8.0 && upper(&answer) > 7.99, "{answer}");
+    let sigma = answer["noise_multiplier"].as_f64().unwrap();
     assert!((sigma - 0.6245).abs() < 1e-3, "{sigma}");
     let plain = json("budget noise --epsilon 8 --delta 1e-5 --releases 1 --sensitivity 2");
     let sigma = plain["noise_multiplier"].as_f64().unwrap();
@@ -111,19 +111,19 @@ fn schedules() {
     let sst2 = "--epsilon 8 --delta 1e-5 --examples 67349 --batch 32 --epochs 3";
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("noise.svg");
-    let found = json(&format!(
+    let answer = json(&format!(
         "budget schedule --method ewpba {sst2} --step-distance 2 --plot {}",
         svg.display()
     ));
-    let list: Vec<f64> = found["noise_multipliers"]
+    let list: Vec<f64> = answer["noise_multipliers"]
         .as_array()
         .unwrap()
         .iter()
         .map(|v| v.as_f64().unwrap())
         .collect();
     assert!(list.len() == 3 && list[0] > list[1] && list[1] > list[2], "{list:?}");
-    assert!(found["beginning"].as_f64().unwrap() > list[2]);
-    assert!(upper(&found) <= 8.0 && upper(&found) > 7.999, "{found}");
+    assert!(answer["beginning"].as_f64().unwrap() > list[2]);
+    assert!(upper(&answer) <= 8.0 && upper(&answer) > 7.999, "{answer}");
     let drawn = std::fs::read_to_string(&svg).unwrap();
     assert!(
         drawn.starts_with("<svg")
@@ -131,8 +131,8 @@ fn schedules() {
             && drawn.contains("noise multiplier")
     );
     for method in ["uniform", "linear", "exponential", "cosine", "step"] {
-        let found = json(&format!("budget schedule --method {method} {sst2}"));
-        assert!(upper(&found) <= 8.0 && found.get("beginning").is_none(), "{found}");
+        let answer = json(&format!("budget schedule --method {method} {sst2}"));
+        assert!(upper(&answer) <= 8.0 && answer.get("beginning").is_none(), "{answer}");
     }
     assert!(text(&format!("budget schedule {sst2}")).contains("beginning"));
 }
@@ -141,8 +141,8 @@ fn schedules() {
 fn curves() {
     let what = "--noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 1000";
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (folder.path().join("curve.svg"), folder.path().join("roc.svg"));
-    let curve = json(&format!("budget curve {what} --points 8 --plot {}", one.display()));
+    let (curve_plot, roc_plot) = (folder.path().join("curve.svg"), folder.path().join("roc.svg"));
+    let curve = json(&format!("budget curve {what} --points 8 --plot {}", curve_plot.display()));
     let deltas: Vec<f64> = curve["curve"]
         .as_array()
         .unwrap()
@@ -150,14 +150,14 @@ fn curves() {
         .map(|p| p["delta"]["upper"].as_f64().unwrap())
         .collect();
     assert!(deltas.len() == 8 && deltas.windows(2).all(|d| d[0] > d[1]), "{deltas:?}");
-    let roc = json(&format!("budget tradeoff {what} --points 8 --plot {}", two.display()));
+    let roc = json(&format!("budget tradeoff {what} --points 8 --plot {}", roc_plot.display()));
     for point in roc["trade_off"].as_array().unwrap() {
         let [fpr, tpr] = [&point["false_positive_rate"], &point["true_positive_rate"]["upper"]]
             .map(|v| v.as_f64().unwrap());
         assert!(tpr >= fpr && tpr <= 1.0, "{point}");
     }
-    assert!(std::fs::read_to_string(one).unwrap().contains("polyline"));
-    assert!(std::fs::read_to_string(two).unwrap().contains("polyline"));
+    assert!(std::fs::read_to_string(curve_plot).unwrap().contains("polyline"));
+    assert!(std::fs::read_to_string(roc_plot).unwrap().contains("polyline"));
     assert!(text(&format!("budget delta {what} --epsilon 1")).contains('δ'));
     assert!(text(&format!("budget curve {what} --points 5")).contains("at most"));
 }
@@ -178,8 +178,8 @@ fn a_run_may_be_counted_in_parts() {
     assert_eq!(of("--epochs 0.01"), steps(1), "rounded up");
     assert_eq!(of("--epochs 2.31"), steps(24), "rounded up");
     let what = "--noise-multiplier 1.0 --examples 1000 --batch 100 --epochs 4";
-    let found = json(&format!("budget curve {what} --delta 1e-5"));
-    let spent = found["spending"].as_array().unwrap();
+    let answer = json(&format!("budget curve {what} --delta 1e-5"));
+    let spent = answer["spending"].as_array().unwrap();
     assert_eq!(spent.len(), 10);
     for (i, point) in spent.iter().enumerate() {
         assert_eq!(point["releases"], 4 * (i as u64 + 1));
@@ -217,10 +217,10 @@ fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     assert_eq!(std::fs::read_to_string(answers).unwrap().lines().count(), 128);
     let path = folder.path().join("sort-epsilon-8/ledger.jsonl");
     let ledger = path.display();
-    let found = json(&format!("budget ledger {ledger}"));
-    let e = found["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
-    assert!(e <= 8.0 && e > 7.99, "{found}");
-    assert_eq!((found["entries"].as_u64(), found["torn_lines"].as_u64()), (Some(30), Some(0)));
+    let answer = json(&format!("budget ledger {ledger}"));
+    let e = answer["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+    assert!(e <= 8.0 && e > 7.99, "{answer}");
+    assert_eq!((answer["entries"].as_u64(), answer["torn_lines"].as_u64()), (Some(30), Some(0)));
     assert!(text(&format!("budget ledger {ledger}")).contains("proved"));
     // One modified digit.
     let changed =
@@ -261,8 +261,8 @@ fn a_torn_ledger_is_read_with_a_warning() {
             .output()
             .unwrap();
         assert!(output.status.success());
-        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-        (upper_of(&found["guarantee"]), String::from_utf8(output.stderr).unwrap())
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (upper_of(&answer["guarantee"]), String::from_utf8(output.stderr).unwrap())
     };
     let (whole, said) = run();
     assert!(!said.contains("warning"), "{said}");
@@ -427,8 +427,8 @@ fn budgets_of_tokens_are_drawn_and_have_noise() {
     let plot = ["--spread", "0.2", "0.5", "--json", "--plot", chart.to_str().unwrap()];
     let output = run(&plot);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let curves = found["curves"].as_array().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let curves = answer["curves"].as_array().unwrap();
     assert_eq!(curves.len(), 6);
     for curve in curves {
         let epsilon: Vec<f64> =
@@ -445,21 +445,21 @@ fn budgets_of_tokens_are_drawn_and_have_noise() {
     assert!(drawn.contains("k = -0.5, v = 0.2") && drawn.contains("k = 0.5, v = 0.5"));
     let model = crate::bench::fixture("models").join("bert-classification");
     let sizes = ["--examples", "1000", "--batch", "20", "--epochs", "2", "--tokens", "9"];
-    let one = ["--shift", "0", "--json", "--model", model.to_str().unwrap()];
-    let output = run(&[&sizes[..], &one].concat());
+    let uniform = ["--shift", "0", "--json", "--model", model.to_str().unwrap()];
+    let output = run(&[&sizes[..], &uniform].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     let list = |value: &Value| -> Vec<f64> {
         value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
     };
-    let noise = list(&found["curves"][0]["noise_multipliers"]);
+    let noise = list(&answer["curves"][0]["noise_multipliers"]);
     assert!(noise[4] > noise[0] && noise[4] > noise[8], "{noise:?}");
-    let contributions = list(&found["contributions"]);
+    let contributions = list(&answer["contributions"]);
     assert!((contributions.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{contributions:?}");
     // σ_t and the contributions as separate charts.
     for (of, shown) in [("noise", "Noise of tokens"), ("contribution", "Contributions of tokens")] {
         let drawn = ["--plot", chart.to_str().unwrap(), "--plot-of", of];
-        let output = run(&[&sizes[..], &one, &drawn].concat());
+        let output = run(&[&sizes[..], &uniform, &drawn].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert!(std::fs::read_to_string(&chart).unwrap().contains(shown));
         assert_eq!(run(&drawn).status.code(), Some(2), "there is no {of} to draw");

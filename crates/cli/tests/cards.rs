@@ -89,8 +89,8 @@ fn a_public_report_hides_paths() {
     for out in ["run", "other/run"] {
         bench.train(out, &[&LORA[..], &public].concat());
     }
-    let (one, other) = (bench.path("run"), bench.path("other/run"));
-    for (name, runs) in [("one", vec![&one]), ("two", vec![&one, &other])] {
+    let (finished, other) = (bench.path("run"), bench.path("other/run"));
+    for (name, runs) in [("one", vec![&finished]), ("two", vec![&finished, &other])] {
         for ending in ["html", "md"] {
             let out = bench.path(&format!("{name}.{ending}"));
             let runs = runs.iter().map(|run| run.to_str().unwrap());

@@ -46,7 +46,7 @@ fn a_model_learns_conversations_of_several_files() {
     let model = bench.path("out/model");
     assert!(model.join("chat_template.jinja").is_file(), "the template goes with the model");
     let (model, data) = (model.to_str().unwrap().to_owned(), bench.path("b.jsonl"));
-    let found = run(&[
+    let answer = run(&[
         "eval",
         "--model",
         &model,
@@ -56,8 +56,8 @@ fn a_model_learns_conversations_of_several_files() {
         "chat",
         "--json",
     ]);
-    let found: serde_json::Value = serde_json::from_slice(&found).unwrap();
-    assert!(found["perplexity"].as_f64().unwrap() > 1.0 && found["examples"] == 60, "{found}");
+    let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    assert!(answer["perplexity"].as_f64().unwrap() > 1.0 && answer["examples"] == 60, "{answer}");
     // One of the private files cannot be declared public, whatever the path.
     let validation = format!("data.validation={:?}", bench.path("a.jsonl"));
     let public = ["--set", &validation, "--set", "data.validation_is_public=true"];

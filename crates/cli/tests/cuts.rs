@@ -29,8 +29,8 @@ fn texts_are_cut_where_training_cut_them() {
         (&["--model", base, "--adapter", adapter], &adapted),
         (&["--model", merged], &adapted),
     ] {
-        let (found, expected) = (loss(arguments), of(summary));
-        assert!((found - expected).abs() < 1e-4, "{arguments:?}: {found} for {expected}");
+        let (measured, expected) = (loss(arguments), of(summary));
+        assert!((measured - expected).abs() < 1e-4, "{arguments:?}: {measured} for {expected}");
         let longer = loss(&[arguments, &["--max-tokens", "16"]].concat());
         assert!((longer - expected).abs() > 1e-4, "{arguments:?}: the cut makes no difference");
     }

@@ -24,8 +24,8 @@ fn rate_divisor_and_steps_come_from_the_declaration() {
         let content = text(&bench, &format!("declared/{file}"));
         // Hashes and ids are hexadecimal and may contain any digits.
         let words = content.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-        let found = words.filter(|word| word.len() < 32).any(|word| word.contains("120"));
-        assert!(!found, "{file}: {content}");
+        let reveals_count = words.filter(|word| word.len() < 32).any(|word| word.contains("120"));
+        assert!(!reveals_count, "{file}: {content}");
     }
     // Without the key, nothing changes.
     let summary = bench.train("counted", &DECLARED[2..]);

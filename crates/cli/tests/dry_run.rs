@@ -72,9 +72,9 @@ fn the_time_is_that_of_a_typical_text() {
     let tokens = |more: &[&str]| -> u64 {
         let dry = train(&bench, &[more, &["--dry-run", "--json"]].concat());
         assert!(dry.status.success(), "{}", String::from_utf8_lossy(&dry.stderr));
-        let found: Value = serde_json::from_slice(&dry.stdout).unwrap();
-        assert_eq!(found["steps_timed"][1]["tokens"], 16);
-        found["steps_timed"][0]["tokens"].as_u64().unwrap()
+        let answer: Value = serde_json::from_slice(&dry.stdout).unwrap();
+        assert_eq!(answer["steps_timed"][1]["tokens"], 16);
+        answer["steps_timed"][0]["tokens"].as_u64().unwrap()
     };
     assert_eq!(tokens(&[]), 4, "a quarter of the maximum");
     assert_eq!(tokens(&["--typical-tokens", "7"]), 7);

@@ -34,9 +34,9 @@ fn the_total_is_that_of_the_ledgers() {
     let printed = said(&bench, "runs/two", &["--set", "privacy.epsilon=2"]);
     let folders = [bench.path("runs/one"), bench.path("runs/two")];
     let paths = folders.each_ref().map(|path| path.to_str().unwrap());
-    let found = run(&["budget", "ledger", paths[0], paths[1], "--json"]);
-    let found: Value = serde_json::from_slice(&found).unwrap();
-    let total = found["together"]["epsilon"]["upper"].as_f64().unwrap();
+    let answer = run(&["budget", "ledger", paths[0], paths[1], "--json"]);
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let total = answer["together"]["epsilon"]["upper"].as_f64().unwrap();
     let total = format!(
         "Together with this run, ε = {} at δ = 1e-3",
         undertone_accounting::rounded_up(total)

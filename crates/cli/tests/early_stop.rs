@@ -138,7 +138,7 @@ fn what_would_be_a_leak_or_has_no_effect_is_refused() {
     // A non-private run needs no declaration.
     let summary = bench.train("plain", &[&stop[..], &file, &plain, &["--seed", "1"]].concat());
     assert!(summary["early_stop"]["epochs"].as_u64().is_some(), "{summary}");
-    let missing: Option<&Value> = summary.get("guarantee").filter(|found| !found.is_null());
+    let missing: Option<&Value> = summary.get("guarantee").filter(|guarantee| !guarantee.is_null());
     assert!(missing.is_none());
     sentences.assert("early_stop");
 }

@@ -21,18 +21,18 @@ fn names(event: &Value) -> Vec<&str> {
 fn a_log_has_what_may_be_shared() {
     let bench = Bench::classifier();
     let summary = bench.train("run", &LOG);
-    let found = events(&bench, "run");
-    assert_eq!(found.len(), 1 + 12 + 1);
-    assert!(found.iter().all(|event| event["version"] == 1));
-    let (begin, end) = (&found[0], &found[13]);
+    let log = events(&bench, "run");
+    assert_eq!(log.len(), 1 + 12 + 1);
+    assert!(log.iter().all(|event| event["version"] == 1));
+    let (begin, end) = (&log[0], &log[13]);
     assert_eq!((&begin["event"], &begin["steps"]), (&"begin".into(), &12.into()));
     assert_eq!(begin["settings"]["privacy.epsilon"], 8.0);
     assert_eq!(begin["settings"]["training.batch"], 20);
-    for (i, step) in found[1..13].iter().enumerate() {
+    for (i, step) in log[1..13].iter().enumerate() {
         assert_eq!((&step["event"], &step["step"]), (&"step".into(), &(i + 1).into()));
         assert_eq!(names(step), ["epsilon", "learning_rate"]);
     }
-    assert_eq!(found[12]["epoch"], 2);
+    assert_eq!(log[12]["epoch"], 2);
     assert_eq!((&end["event"], &end["private"]), (&"end".into(), &true.into()));
     assert_eq!(end["guarantee"]["epsilon"], summary["guarantee"]["epsilon"]);
     assert!(names(end).is_empty(), "the validation file is private");
@@ -49,19 +49,19 @@ fn metrics_on_public_files_and_what_the_user_asks_for_are_logged_too() {
     let public = format!("data.validation={:?}", bench.public().to_str().unwrap());
     let public = ["--set", &public, "--set", "data.validation_is_public=true"];
     let summary = bench.train("public", &[&LOG[..], &public].concat());
-    let found = events(&bench, "public");
+    let log = events(&bench, "public");
     let shown = ["epsilon", "learning_rate", "validation/accuracy"];
-    assert!(shown.iter().all(|name| names(&found[12]).contains(name)), "{}", found[12]);
-    assert!(!names(&found[12]).contains(&"loss"), "{}", found[12]);
+    assert!(shown.iter().all(|name| names(&log[12]).contains(name)), "{}", log[12]);
+    assert!(!names(&log[12]).contains(&"loss"), "{}", log[12]);
     let accuracy = &summary["metrics"]["validation"]["accuracy"];
-    assert_eq!(&found[13]["metrics"]["validation/accuracy"], accuracy);
+    assert_eq!(&log[13]["metrics"]["validation/accuracy"], accuracy);
     // In a run without a guarantee the weights may reveal anything, and so may this metric.
     bench.train("seeded", &[&LOG[..], &public, &["--seed", "1"]].concat());
     assert!(!names(&events(&bench, "seeded")[12]).contains(&"validation/accuracy"));
     bench.train("all", &[&LOG[..], &["--set", "compute.log_private=true"]].concat());
-    let found = events(&bench, "all");
-    assert!(names(&found[1]).contains(&"units") && names(&found[1]).contains(&"clipped"));
-    assert!(names(&found[12]).contains(&"validation/accuracy"));
+    let log = events(&bench, "all");
+    assert!(names(&log[1]).contains(&"units") && names(&log[1]).contains(&"clipped"));
+    assert!(names(&log[12]).contains(&"validation/accuracy"));
     bench.refused("no", &["--set", "compute.log_private=true"], "compute.log_private is for runs");
     bench.refused("no", &["--set", "compute.log=mlflow"], "compute.log");
 }

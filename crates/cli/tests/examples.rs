@@ -5,7 +5,7 @@ use std::process::Command;
 
 fn runs(name: &str) {
     let python = Command::new("python3").args(["-c", "import tomllib"]).output();
-    if !python.is_ok_and(|found| found.status.success()) {
+    if !python.is_ok_and(|version| version.status.success()) {
         eprintln!("there is no Python 3.11 here: the example {name} is not run");
         return;
     }

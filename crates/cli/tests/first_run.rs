@@ -86,8 +86,8 @@ fn auto_is_what_is_left_out_and_explicit_keys_are_kept() {
     let auto = "clip = \"auto\"\n[training]\nbatch = \"auto\"\nepochs = 1\noptimizer = \"adamw\"\n";
     fs::write(bench.path("short.toml"), run_file(budget)).unwrap();
     fs::write(bench.path("auto.toml"), run_file(&format!("{budget}{auto}"))).unwrap();
-    let one = ["train", "auto.toml", "--out", "one", "--seed", "1"];
-    succeeds(&bench, &one);
+    let automatic = ["train", "auto.toml", "--out", "one", "--seed", "1"];
+    succeeds(&bench, &automatic);
     let set = ["--set", "training.epochs=1", "--set", "training.optimizer=adamw"];
     succeeds(
         &bench,
@@ -148,13 +148,13 @@ fn a_dry_run_writes_and_releases_nothing() {
     };
     let before = files();
     let said = succeeds(&bench, &["train", "run.toml", "--dry-run", "--json"]);
-    let found: Value = serde_json::from_slice(&said.stdout).unwrap();
-    assert_eq!((&found["steps"], &found["rows"]), (&154.into(), &120.into()));
-    let [short, long] = [0, 1].map(|i| &found["steps_timed"][i]["tokens"]);
-    assert!(short.as_u64().unwrap() < long.as_u64().unwrap(), "{found}");
-    assert!(found["seconds"][0].as_f64().unwrap() > 0.0);
-    assert_eq!(found["resolved"]["noise_multipliers"].as_array().unwrap().len(), 22);
-    assert!(found["chosen"].as_array().unwrap().contains(&"training.batch".into()));
+    let answer: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!((&answer["steps"], &answer["rows"]), (&154.into(), &120.into()));
+    let [short, long] = [0, 1].map(|i| &answer["steps_timed"][i]["tokens"]);
+    assert!(short.as_u64().unwrap() < long.as_u64().unwrap(), "{answer}");
+    assert!(answer["seconds"][0].as_f64().unwrap() > 0.0);
+    assert_eq!(answer["resolved"]["noise_multipliers"].as_array().unwrap().len(), 22);
+    assert!(answer["chosen"].as_array().unwrap().contains(&"training.batch".into()));
     let said = succeeds(&bench, &["train", "run.toml", "--dry-run"]);
     let printed = text(&said.stdout);
     for word in ["noise multiplier", "16 (recipe)", "if all texts", "nothing was released"] {
@@ -164,7 +164,7 @@ fn a_dry_run_writes_and_releases_nothing() {
     // The noise equals that of the run.
     succeeds(&bench, &["train", "run.toml", "--out", "run"]);
     let plan = fs::read_to_string(bench.path("run/plan.toml")).unwrap();
-    let noise = found["resolved"]["noise_multipliers"][0].as_f64().unwrap();
+    let noise = answer["resolved"]["noise_multipliers"][0].as_f64().unwrap();
     assert!(plan.contains(&noise.to_string()), "{noise}: {plan}");
     // Methods and tasks of all kinds.
     let run = Bench::classifier();
@@ -207,8 +207,8 @@ fn init_writes_a_run_file_that_trains() {
     assert_eq!(undertone(&bench, &init).status.code(), Some(2), "it exists");
     succeeds(&bench, &[&init[..], &["--force"]].concat());
     let dry = succeeds(&bench, &["train", "new.toml", "--dry-run", "--json"]);
-    let found: Value = serde_json::from_slice(&dry.stdout).unwrap();
-    assert_eq!(found["chosen"], Value::Array(Vec::new()), "the file states every setting");
+    let answer: Value = serde_json::from_slice(&dry.stdout).unwrap();
+    assert_eq!(answer["chosen"], Value::Array(Vec::new()), "the file states every setting");
     let run = succeeds(&bench, &["train", "new.toml", "--out", "run", "--json"]);
     let summary: Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!(summary["guarantee"]["unit"], "user");
@@ -216,8 +216,8 @@ fn init_writes_a_run_file_that_trains() {
     let labels = ["--read-labels", "--no-author", "--json", "--force"];
     let far = ["init", "rows.tsv", "--model", "nobody/no-such-model", "--out", "new.toml"];
     let said = succeeds(&bench, &[&far[..], &labels].concat());
-    let found: Value = serde_json::from_slice(&said.stdout).unwrap();
-    assert_eq!(found["units"], 120);
+    let answer: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(answer["units"], 120);
     let file = fs::read_to_string(bench.path("new.toml")).unwrap();
     assert!(file.contains("labels = [\"bad\", \"good\"]"), "{file}");
 }
@@ -232,9 +232,9 @@ fn init_knows_tasks_by_their_columns_and_asks_for_what_is_not_clear() {
     for (data, task) in [("pairs.jsonl", "completion"), ("diary.txt", "language-modeling")] {
         let init = ["init", data, "--model", "./model", "--out", "new.toml", "--force", "--json"];
         let said = succeeds(&bench, &init);
-        let found: Value = serde_json::from_slice(&said.stdout).unwrap();
-        assert_eq!(found["plan"]["data"]["task"], task);
-        assert!(found["noise_multipliers"][0].as_f64().unwrap() > 0.0);
+        let answer: Value = serde_json::from_slice(&said.stdout).unwrap();
+        assert_eq!(answer["plan"]["data"]["task"], task);
+        assert!(answer["noise_multipliers"][0].as_f64().unwrap() > 0.0);
         succeeds(&bench, &["train", "new.toml", "--dry-run"]);
     }
     // A model that would have to be downloaded is not, and the file is still written.

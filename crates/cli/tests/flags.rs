@@ -34,9 +34,9 @@ fn common_keys_have_flags() {
     let file = String::from_utf8(bench.bytes("run.toml")).unwrap();
     let lora = file.replace("tuning = \"full\"", "tuning = { lora = { targets = [\"query\"] } }");
     fs::write(bench.path("lora.toml"), lora).unwrap();
-    let found = plan(&bench, &[&["train", "lora.toml"], &COMMON[..]].concat());
-    assert_common(&found);
-    assert_eq!(found["model"]["tuning"]["lora"]["targets"][0], "query", "the rest is kept");
+    let resolved = plan(&bench, &[&["train", "lora.toml"], &COMMON[..]].concat());
+    assert_common(&resolved);
+    assert_eq!(resolved["model"]["tuning"]["lora"]["targets"][0], "query", "the rest is kept");
     // --set is applied before a flag, and both also work without a run file.
     let set = ["train", "lora.toml", "--epochs", "3", "--set", "training.epochs=4"];
     assert_eq!(plan(&bench, &set)["training"]["epochs"], 4);

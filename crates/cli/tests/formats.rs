@@ -1,5 +1,5 @@
-//! Run folders and ledgers of released versions stay readable. `fixtures/VERSION` has a finished run
-//! of each version with its rows; the base model is that of all tests.
+//! Run folders and ledgers of released versions stay readable. `fixtures/VERSION` has a finished
+//! run of that version and its rows; the base model is the one that all tests use.
 
 use crate::bench::fixture;
 use serde_json::Value;
@@ -46,8 +46,8 @@ fn runs_of_released_versions_are_read() {
         let folder: PathBuf = unpacked.path().to_owned();
         let ledger: Value =
             serde_json::from_str(&run(&folder, "budget ledger finished --json")).unwrap();
-        let found = ledger["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
-        assert!((found - epsilon).abs() < 1e-3, "{version}: {found}");
+        let upper = ledger["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+        assert!((upper - epsilon).abs() < 1e-3, "{version}: {upper}");
         run(&folder, "report finished --out report.html");
         let page = fs::read_to_string(folder.join("report.html")).unwrap();
         assert!(page.contains("differential privacy"), "{version}");

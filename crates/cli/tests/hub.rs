@@ -62,11 +62,11 @@ fn answer(mut stream: TcpStream, log: &Mutex<Vec<String>>) -> std::io::Result<()
         );
     }
     let file = path.strip_prefix("/owner/small/resolve/v2/").unwrap_or("none");
-    let found = match file {
+    let content = match file {
         "tokenizer.json" => fs::read(fixture("tokenizer-wordpiece").join(file)),
         _ => fs::read(fixture("models/bert-sharded").join(file)),
     };
-    let Ok(bytes) = found else {
+    let Ok(bytes) = content else {
         return write!(
             stream,
             "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -97,8 +97,8 @@ fn show(model: &str, variables: &[(&str, &str)]) -> Output {
 
 fn folder_of(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    found["folder"].as_str().unwrap().to_owned()
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    answer["folder"].as_str().unwrap().to_owned()
 }
 
 #[test]

@@ -117,8 +117,8 @@ fn a_run_file_for_synthetic_rows() {
     fs::write(bench.path("news.csv"), format!("title,text,topic\n{rows}")).unwrap();
     let base = ["news.csv", "--synthesize", "--no-timing", "--text", "title,text"];
     let labels = ["--label", "topic", "--labels", "bad,good"];
-    let (told, _) = said(&bench, &[&base[..], &labels, &NEW].concat());
-    assert!(told.contains("undertone synthesize new.toml --out runs/first"), "{told}");
+    let (message, _) = said(&bench, &[&base[..], &labels, &NEW].concat());
+    assert!(message.contains("undertone synthesize new.toml --out runs/first"), "{message}");
     let written = file(&bench);
     for line in [
         "prompt = \"\"\"\ntopic: {topic}\n\"\"\"",

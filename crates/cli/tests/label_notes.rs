@@ -38,12 +38,12 @@ fn bench() -> Bench {
     bench
 }
 
-fn files_of(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+fn files_of(folder: &Path, files: &mut Vec<std::path::PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => files_of(&path, found),
-            false => found.push(path),
+            true => files_of(&path, files),
+            false => files.push(path),
         }
     }
 }

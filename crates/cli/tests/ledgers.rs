@@ -30,16 +30,16 @@ fn ledgers_are_read_by_folder_at_their_own_delta_and_added_up() {
     };
     // The run's own δ, by folder and by file.
     for path in [at("one"), at("one/ledger.jsonl")] {
-        let found = json(&[&path]);
-        assert_eq!(found["guarantee"]["delta"], 1e-3);
-        assert!(found["guarantee"]["epsilon"]["upper"].as_f64().unwrap() <= 8.0);
+        let answer = json(&[&path]);
+        assert_eq!(answer["guarantee"]["delta"], 1e-3);
+        assert!(answer["guarantee"]["epsilon"]["upper"].as_f64().unwrap() <= 8.0);
     }
     assert_eq!(json(&[&at("one"), "--delta", "1e-5"])["guarantee"]["delta"], 1e-5);
-    let found = json(&[&at("one"), &at("two")]);
+    let answer = json(&[&at("one"), &at("two")]);
     let ledgers = [at("one/ledger.jsonl"), at("two/ledger.jsonl")];
     let ledgers = ledgers.map(|path| Ledger::read(path).unwrap());
     let total = Ledger::together(&[&ledgers[0], &ledgers[1]], 1e-3).unwrap();
-    assert_eq!(found["together"]["epsilon"]["upper"].as_f64(), Some(total.epsilon.upper));
+    assert_eq!(answer["together"]["epsilon"]["upper"].as_f64(), Some(total.epsilon.upper));
     assert!((8.0..10.0).contains(&total.epsilon.upper), "{total}");
     let said = String::from_utf8(run(&["budget", "ledger", &at("one"), &at("two")])).unwrap();
     assert!(said.contains("together") && said.contains(&format!("{total}.")), "{said}");

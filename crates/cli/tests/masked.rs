@@ -79,12 +79,12 @@ fn what_is_learnt_is_saved_and_evaluated_on_the_same_masks() {
     let (model, rows) = (bench.path("long/model"), bench.path("rows.tsv"));
     let data = ["--model", model.to_str().unwrap(), "--data", rows.to_str().unwrap()];
     let data = [&data[..], &["--text", "sentence", "--max-tokens", "16"]].concat();
-    let found = json(&[&["eval", "--json"][..], &data].concat());
-    assert!((found["loss"].as_f64().unwrap() - loss(&long)).abs() < 1e-5, "{found}");
+    let answer = json(&[&["eval", "--json"][..], &data].concat());
+    assert!((answer["loss"].as_f64().unwrap() - loss(&long)).abs() < 1e-5, "{answer}");
     let again = json(&[&["eval", "--json", "--batch", "7"][..], &data].concat());
-    assert_eq!(found["tokens"], again["tokens"]);
-    let difference = found["loss"].as_f64().unwrap() - again["loss"].as_f64().unwrap();
-    assert!(difference.abs() < 1e-5, "{found} {again}");
+    assert_eq!(answer["tokens"], again["tokens"]);
+    let difference = answer["loss"].as_f64().unwrap() - again["loss"].as_f64().unwrap();
+    assert!(difference.abs() < 1e-5, "{answer} {again}");
     let said = bench.path("said.jsonl");
     let predict = [&["predict", "--out", said.to_str().unwrap()][..], &data].concat();
     run(&predict);
@@ -163,8 +163,8 @@ fn secrets_of_the_mails_are_exposed_by_a_model_that_learnt_them_by_heart() {
     let folder = bench.path("run");
     let run_folder = folder.to_str().unwrap();
     let exposure = ["audit", "exposure", "--json", "--run", run_folder, "--candidates", "500"];
-    let found = [&exposure[..], &["--found", "--kind", "phone,person"]].concat();
-    let rows = json(&found);
+    let command = [&exposure[..], &["--found", "--kind", "phone,person"]].concat();
+    let rows = json(&command);
     let estimate = |row: &Value, of: &str, what: &str| row[of][what]["estimate"].as_f64().unwrap();
     assert_eq!(
         (rows[0]["kind"].as_str(), rows[1]["kind"].as_str()),
@@ -181,7 +181,7 @@ fn secrets_of_the_mails_are_exposed_by_a_model_that_learnt_them_by_heart() {
         assert!(before < 0.2 && after > 0.4, "{}: {before} {after}", row["kind"]);
     }
     // Hiding one token at a time, with the others visible, reveals at least as much here.
-    let in_turn = json(&[&found[..], &["--hidden", "in-turn", "--secrets", "4"]].concat());
+    let in_turn = json(&[&command[..], &["--hidden", "in-turn", "--secrets", "4"]].concat());
     assert!(estimate(&in_turn[0], "trained", "exposure") > before + 5.0, "{in_turn}");
     // Planted secrets for masked models: the last four digits of some mails.
     let file = bench.path("canaries.jsonl");
@@ -204,7 +204,7 @@ fn secrets_of_the_mails_are_exposed_by_a_model_that_learnt_them_by_heart() {
     run(&["report", run_folder, "--out", report.to_str().unwrap()]);
     assert!(fs::read_to_string(report).unwrap().contains("Exposure of secrets found"));
 
-    let both = [&found[..], &["--canaries", file.to_str().unwrap()]].concat();
+    let both = [&command[..], &["--canaries", file.to_str().unwrap()]].concat();
     assert_eq!(undertone(&both).status.code(), Some(2));
     let kinds =
         [&exposure[..], &["--canaries", file.to_str().unwrap(), "--kind", "phone"]].concat();
@@ -221,7 +221,7 @@ fn one_run_audits_a_masked_model() {
     let bench = masked("bert-masked-lm");
     let (file, out) = (bench.path("run.toml"), bench.path("one"));
     for (score, folder) in [("loss", &out), ("update", &bench.path("other"))] {
-        let found = json(&[
+        let answer = json(&[
             "audit",
             "one-run",
             "--json",
@@ -234,6 +234,6 @@ fn one_run_audits_a_masked_model() {
             "--out",
             folder.to_str().unwrap(),
         ]);
-        assert!(found["epsilon_lower"].as_f64().unwrap() <= 8.0, "{found}");
+        assert!(answer["epsilon_lower"].as_f64().unwrap() <= 8.0, "{answer}");
     }
 }

@@ -25,7 +25,7 @@ fn rows_that_a_run_never_draws_are_no_members() {
     bench.train("run", &more);
     let run = bench.path("run");
     let run = run.to_str().unwrap();
-    let counts = |found: &Value| (found[0]["members"].as_u64(), found[0]["others"].as_u64());
+    let counts = |attacks: &Value| (attacks[0]["members"].as_u64(), attacks[0]["others"].as_u64());
     // The validation file is the same file here, and is read in full.
     let expected = (Some(80), Some(120));
     assert_eq!(counts(&audit(&["membership", "--json", "--run", run])), expected);
@@ -75,15 +75,15 @@ fn extraction_looks_for_what_was_trained_on() {
         bench.train(out, &[more, &long].concat());
         let run = bench.path(out);
         let attack = ["extraction", "--json", "--run", run.to_str().unwrap()];
-        let found = audit(&[&attack[..], &sizes].concat());
-        found[0]["in_training"].as_u64().unwrap() + found[0]["known_before"].as_u64().unwrap()
+        let results = audit(&[&attack[..], &sizes].concat());
+        results[0]["in_training"].as_u64().unwrap() + results[0]["known_before"].as_u64().unwrap()
     };
     assert_eq!(in_training("all", &[]), 60);
     assert_eq!(in_training("users", &BY_AUTHOR), 40);
     let hold_out = [&BY_AUTHOR[..], &["--set", "data.hold_out=0.4", "--set", "training.batch=5"]];
-    let found = in_training("held-out", &hold_out.concat());
+    let count = in_training("held-out", &hold_out.concat());
     let summary: Value = serde_json::from_slice(&bench.bytes("held-out/summary.json")).unwrap();
-    assert_eq!(found, 2 * summary["resolved"]["units"].as_u64().unwrap());
+    assert_eq!(count, 2 * summary["resolved"]["units"].as_u64().unwrap());
 }
 
 /// A distinct short word for each number.
@@ -109,8 +109,8 @@ fn units_that_are_held_out_are_the_non_members() {
     assert!((rate - 20.0 / trained as f64).abs() < 1e-12);
     let run = bench.path("run");
     let run = run.to_str().unwrap();
-    let found = audit(&["membership", "--json", "--run", run]);
-    let counts = (found[0]["members"].as_u64().unwrap(), found[0]["others"].as_u64().unwrap());
+    let attacks = audit(&["membership", "--json", "--run", run]);
+    let counts = (attacks[0]["members"].as_u64().unwrap(), attacks[0]["others"].as_u64().unwrap());
     assert_eq!(counts, (trained, 120 - trained));
     let kept: Value = serde_json::from_slice(&bench.bytes("run/audit.json")).unwrap();
     assert_eq!(kept["non_members"], "held-out");

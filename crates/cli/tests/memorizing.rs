@@ -133,12 +133,12 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     for line in ["attack 1 of 4: membership", "attack 2 of 4: exposure", "attack 4 of 4: recon"] {
         assert!(said.contains(line), "{said}");
     }
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     let figure = |name: &str| -> Value {
-        let all = found["figures"].as_array().unwrap();
+        let all = answer["figures"].as_array().unwrap();
         all.iter()
             .find(|f| f["attack"].as_str().unwrap().contains(name))
-            .unwrap_or_else(|| panic!("{name}: {found}"))
+            .unwrap_or_else(|| panic!("{name}: {answer}"))
             .clone()
     };
     // Observed: 1.000, and 0.32 to 0.60 for the private run; 0.5 is guessing. With 32 letters on
@@ -151,7 +151,7 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|found| found["attack"].as_str().unwrap() == "loss against the pretrained model");
+        .find(|entry| entry["attack"].as_str().unwrap() == "loss against the pretrained model");
     assert!(ends(&by_heart.unwrap()["auc"]).0 > 0.95, "{own}");
     let area = figure("AUC by loss against the pretrained");
     let (lower, upper) = ends(&area["run"]);

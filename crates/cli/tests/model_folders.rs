@@ -49,20 +49,20 @@ fn remove(file: &Path, key: &str) {
 fn a_folder_is_shown_without_reading_its_weights() {
     let folder = tempfile::tempdir().unwrap();
     let model = copy(folder.path(), "llama-causal-lm");
-    let found: Value =
+    let answer: Value =
         serde_json::from_str(&said(&["model", "show", text(&model), "--json"])).unwrap();
-    assert_eq!(found["architecture"], "llama");
-    assert_eq!(found["class"], "LlamaForCausalLM");
-    assert_eq!((&found["layers"], &found["hidden"]), (&2.into(), &24.into()));
-    assert_eq!(found["tied_embeddings"], true);
+    assert_eq!(answer["architecture"], "llama");
+    assert_eq!(answer["class"], "LlamaForCausalLM");
+    assert_eq!((&answer["layers"], &answer["hidden"]), (&2.into(), &24.into()));
+    assert_eq!(answer["tied_embeddings"], true);
     // By hand: the embedding table; for each layer q and o (24×24), k and v (12×24), three
     // feed-forward matrices (40×24) and two norms; the last norm.
     let all = 48 * 24 + 2 * (2 * 24 * 24 + 2 * 12 * 24 + 3 * 40 * 24 + 2 * 24) + 24;
-    assert_eq!(found["parameters"], all);
+    assert_eq!(answer["parameters"], all);
     let tuning = |name: &str, key: &str| {
-        let rows = found["tuning"].as_array().unwrap();
+        let rows = answer["tuning"].as_array().unwrap();
         let row = rows.iter().find(|row| row["name"] == name);
-        row.unwrap_or_else(|| panic!("{name} in {found}"))[key].as_u64().unwrap()
+        row.unwrap_or_else(|| panic!("{name} in {answer}"))[key].as_u64().unwrap()
     };
     assert_eq!(tuning("full", "trainable_parameters"), all);
     assert_eq!(tuning("full", "memory_bytes"), 16 * all);
@@ -186,8 +186,8 @@ fn merging_keeps_types_and_writes_shards() {
             text(&merged),
         ]);
         assert!(merged.join("model.safetensors").is_file(), "{name}: small enough for one file");
-        let found = types(&merged);
-        assert!(found.iter().all(|(_, dtype)| *dtype == expected), "{name}: {found:?}");
+        let dtypes = types(&merged);
+        assert!(dtypes.iter().all(|(_, dtype)| *dtype == expected), "{name}: {dtypes:?}");
         let dtype = |folder: &Path| {
             let text = fs::read_to_string(folder.join("config.json")).unwrap();
             serde_json::from_str::<Value>(&text).unwrap()["dtype"].clone()

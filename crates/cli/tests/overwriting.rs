@@ -11,15 +11,15 @@ fn undertone(arguments: &[&Path]) -> Output {
 
 /// Every file below a folder, with its contents.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
+    let mut contents = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
         match entry.path().is_dir() {
-            true => found.extend(files(&entry.path())),
-            false => found.push((entry.path(), fs::read(entry.path()).unwrap())),
+            true => contents.extend(files(&entry.path())),
+            false => contents.push((entry.path(), fs::read(entry.path()).unwrap())),
         }
     }
-    found.sort();
-    found
+    contents.sort();
+    contents
 }
 
 #[test]

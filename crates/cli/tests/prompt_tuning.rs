@@ -32,7 +32,7 @@ fn a_soft_prompt_is_trained_saved_and_used() {
     let rap_ft = ["--set", "privacy.method=rap-ft"];
     let with_relevance = bench.train("rap-ft", &[&PROMPT[..], &rap_ft].concat());
     let relevance = with_relevance["relevance_by_parameter"].as_array().unwrap();
-    assert!(relevance.iter().any(|one| one[0] == "prompt_embeddings"), "{relevance:?}");
+    assert!(relevance.iter().any(|tensor| tensor[0] == "prompt_embeddings"), "{relevance:?}");
     let merged = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .args(["merge", "--run", bench.path("prompted").to_str().unwrap()])
         .args(["--out", bench.path("merged").to_str().unwrap()])

@@ -43,18 +43,19 @@ fn weights_do_not_depend_on_the_private_file() {
             all.extend(data);
             bench.train(&format!("{method}-{tuning}-{name}"), &all)
         };
-        let one = train("one", &public, &[]);
+        let first_run = train("one", &public, &[]);
         let again = train("again", &public, &["--set", &other]);
         let unlike = train("unlike", &other_public, &[]);
         let noise = |summary: &Value| summary["noise_by_parameter"].clone();
-        assert_eq!(noise(&one), noise(&again), "{method}, {tuning}");
-        assert_ne!(noise(&one), noise(&unlike), "{method}, {tuning}");
-        let first = noise(&one)[0][1].as_f64().unwrap();
-        let uneven = noise(&one).as_array().unwrap().iter().any(|n| n[1].as_f64() != Some(first));
-        assert!(uneven, "{method}, {tuning}: {}", noise(&one));
-        let assumed = one["guarantee"]["assumptions"].to_string();
+        assert_eq!(noise(&first_run), noise(&again), "{method}, {tuning}");
+        assert_ne!(noise(&first_run), noise(&unlike), "{method}, {tuning}");
+        let first = noise(&first_run)[0][1].as_f64().unwrap();
+        let uneven =
+            noise(&first_run).as_array().unwrap().iter().any(|n| n[1].as_f64() != Some(first));
+        assert!(uneven, "{method}, {tuning}: {}", noise(&first_run));
+        let assumed = first_run["guarantee"]["assumptions"].to_string();
         assert!(assumed.contains("public.tsv is public and does not depend"), "{assumed}");
-        let epsilon = one["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+        let epsilon = first_run["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
         assert!(epsilon <= 8.0 && epsilon > 7.9, "the weights cost nothing: {epsilon}");
     }
 }

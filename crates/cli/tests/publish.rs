@@ -24,15 +24,15 @@ fn bench() -> Bench {
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => found.extend(files(&path)),
-            false => found.push(path),
+            true => paths.extend(files(&path)),
+            false => paths.push(path),
         }
     }
-    found
+    paths
 }
 
 /// The files of a folder that contain a class name.
@@ -43,9 +43,9 @@ fn naming(folder: &Path) -> Vec<String> {
     };
     let relative =
         |path: PathBuf| path.strip_prefix(folder).unwrap().to_string_lossy().into_owned();
-    let mut found: Vec<String> = files(folder).into_iter().filter(holds).map(relative).collect();
-    found.sort();
-    found
+    let mut names: Vec<String> = files(folder).into_iter().filter(holds).map(relative).collect();
+    names.sort();
+    names
 }
 
 fn evaluated(bench: &Bench, model: &[&str]) -> std::process::Output {

@@ -15,8 +15,8 @@ fn loss(bench: &Bench, arguments: &[&str]) -> f64 {
     let data = bench.path("rows.tsv");
     let mut all = vec!["eval", "--data", data.to_str().unwrap(), "--json"];
     all.extend(arguments);
-    let found: Value = serde_json::from_slice(&run(&all)).unwrap();
-    found["loss"].as_f64().unwrap()
+    let answer: Value = serde_json::from_slice(&run(&all)).unwrap();
+    answer["loss"].as_f64().unwrap()
 }
 
 /// LoRA is trained on the rounded base model, and later evaluation and merging use that model.

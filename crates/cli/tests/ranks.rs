@@ -32,12 +32,13 @@ fn rank(bench: &Bench, job: &str, rank: usize, ranks: usize, arguments: &[&str])
 fn start(bench: &Bench, out: &str, ranks: usize, more: &[&str]) -> Vec<Child> {
     let job = format!("{out}-job");
     let arguments = [&["run.toml", "--out", out], more].concat();
-    (0..ranks).map(|one| rank(bench, &job, one, ranks, &arguments)).collect()
+    (0..ranks).map(|number| rank(bench, &job, number, ranks, &arguments)).collect()
 }
 
 fn resume(bench: &Bench, out: &str, ranks: usize) -> Vec<Output> {
     let job = format!("{out}-job");
-    let all = (0..ranks).map(|one| rank(bench, &job, one, ranks, &["--out", out, "--resume"]));
+    let all =
+        (0..ranks).map(|number| rank(bench, &job, number, ranks, &["--out", out, "--resume"]));
     ends(all.collect())
 }
 

@@ -23,7 +23,7 @@ fn rank(job: &Path, arguments: &[&str], rank: usize, ranks: usize) -> Child {
 
 /// The output of each of `ranks` processes.
 fn in_ranks(job: &Path, arguments: &[&str], ranks: usize) -> Vec<Output> {
-    let all: Vec<Child> = (0..ranks).map(|one| rank(job, arguments, one, ranks)).collect();
+    let all: Vec<Child> = (0..ranks).map(|number| rank(job, arguments, number, ranks)).collect();
     all.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
 }
 
@@ -33,15 +33,15 @@ fn said(output: &Output) -> String {
 
 /// Checks that one process and several give the same output, which only rank 0 prints.
 fn assert_same(bench: &Bench, arguments: &[&str], ranks: usize) {
-    let one = command(arguments).output().unwrap();
-    assert!(one.status.success(), "{arguments:?}: {}", said(&one));
+    let single = command(arguments).output().unwrap();
+    assert!(single.status.success(), "{arguments:?}: {}", said(&single));
     let outputs = in_ranks(&bench.path("job"), arguments, ranks);
     for output in &outputs {
         assert!(output.status.success(), "{arguments:?}: {}", said(output));
     }
-    assert!(!one.stdout.is_empty());
+    assert!(!single.stdout.is_empty());
     let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(text(&one), text(&outputs[0]), "{arguments:?} on {ranks} ranks");
+    assert_eq!(text(&single), text(&outputs[0]), "{arguments:?} on {ranks} ranks");
     for other in &outputs[1..] {
         assert!(other.stdout.is_empty() && other.stderr.is_empty(), "{}", said(other));
     }
@@ -114,10 +114,10 @@ fn ranks_that_do_not_go_together_are_refused() {
     let text = fs::read_to_string(bench.path("rows.tsv")).unwrap();
     fs::write(bench.path("there/rows.tsv"), text.replace("cat", "dog")).unwrap();
     let here = ["eval", "--model", &model, "--data", "rows.tsv", "--text", "sentence"];
-    let start = |one: usize, folder: &str| {
-        let one = one.to_string();
+    let start = |number: usize, folder: &str| {
+        let number = number.to_string();
         let mut command = command(&here);
-        command.arg("--rendezvous").arg(&job).args(["--rank", &one, "--ranks", "2"]);
+        command.arg("--rendezvous").arg(&job).args(["--rank", &number, "--ranks", "2"]);
         command.current_dir(bench.path(folder)).spawn().unwrap()
     };
     for output in [start(0, "."), start(1, "there")].map(|child| child.wait_with_output().unwrap())

@@ -1,4 +1,4 @@
-//! Budgets of data sets, as runs use them: reserved before the data are read, settled at the end.
+//! How runs use the budgets of data sets: reserved before the data are read, settled at the end.
 
 use crate::bench::*;
 use serde_json::Value;
@@ -39,7 +39,7 @@ impl World {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The data set, as `register show --json` has it.
+    /// The data set in the output of `register show --json`.
     fn shown(&self) -> Value {
         let output = self.register(&["show"], &["letters", "--json"]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -53,7 +53,7 @@ impl World {
         runs.iter().map(|run| run["status"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Upper bounds on ε: settled, and settled or reserved.
+    /// Upper bounds on ε: of settled runs, and of settled runs and reservations.
     fn epsilons(&self) -> (f64, f64) {
         let shown = self.shown();
         let upper = |what: &str| shown[what]["upper"].as_f64().unwrap();
@@ -77,8 +77,8 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Two runs are composed by their events, a third is refused with what would fit, and a run with
-/// that ε fits.
+/// Two runs are composed by their events. A third one is refused with the ε that would fit, and a
+/// run with that ε fits.
 #[test]
 fn runs_spend_one_budget_until_nothing_fits() {
     let world = World::new("7");
@@ -91,7 +91,7 @@ fn runs_spend_one_budget_until_nothing_fits() {
     assert!(world.train("second", &set).status.success());
     let (both, _) = world.epsilons();
     assert!(both > 3.5 && both < 5.99, "two runs of ε = 3 are cheaper than ε = 6: {both}");
-    // The plan names the reservation, ledger and report follow.
+    // The plan names the reservation, and so do ledger and report.
     let plan = String::from_utf8(world.bench.bytes("first/plan.toml")).unwrap();
     assert!(plan.contains("[resolved.registered]"), "{plan}");
     assert!(plan.contains("dataset = \"letters@1\"") && plan.contains("units = 120"), "{plan}");
@@ -108,14 +108,14 @@ fn runs_spend_one_budget_until_nothing_fits() {
     let folder = world.bench.path("first").display().to_string();
     world.done(&["verify"], &["--run", &folder]);
     let report = world.bench.path("report.md").display().to_string();
-    let told = run(&["report", &folder, "--out", &report]);
-    assert!(!told.is_empty());
+    let report_output = run(&["report", &folder, "--out", &report]);
+    assert!(!report_output.is_empty());
     let report = fs::read_to_string(report).unwrap();
     assert!(report.contains("letters@1 in the register"), "{report}");
 }
 
-/// The training file is missing, which the run notices only after it has reserved: the reservation
-/// comes first, and is given back.
+/// The training file is missing, which the run detects only after reserving: the reservation comes
+/// first, and is released.
 #[test]
 fn the_cost_is_reserved_before_the_data_are_read() {
     let world = World::new("4");
@@ -132,7 +132,7 @@ fn the_cost_is_reserved_before_the_data_are_read() {
     assert!(!register.contains("rows.tsv"), "{register}");
 }
 
-/// A run that was killed keeps its reservation, and continues it when it is resumed.
+/// A killed run keeps its reservation, and uses it again when resumed.
 #[test]
 fn a_crash_keeps_the_reservation_and_resume_continues_it() {
     let world = World::new("9");
@@ -148,7 +148,7 @@ fn a_crash_keeps_the_reservation_and_resume_continues_it() {
     world.bench.resume("run");
     assert_eq!(world.statuses(), ["settled"]);
     assert!((world.epsilons().0 - committed).abs() < 1e-6);
-    // Killed after its last step and before it settled, a run settles when it is asked to resume.
+    // A run that was killed after its last step but before settling is settled when resumed.
     for (file, bytes) in files.iter().zip(before) {
         fs::write(world.bench.path(file), bytes).unwrap();
     }
@@ -157,7 +157,7 @@ fn a_crash_keeps_the_reservation_and_resume_continues_it() {
     assert_eq!(world.statuses(), ["settled"]);
 }
 
-/// A run that is finished before its last step costs what its ledger holds.
+/// A run that is finished before its last step costs what its ledger contains.
 #[test]
 fn a_run_that_is_cut_short_settles_at_less_than_it_reserved() {
     let world = World::new("9");
@@ -173,7 +173,8 @@ fn a_run_that_is_cut_short_settles_at_less_than_it_reserved() {
     world.done(&["verify"], &["--run", &folder]);
 }
 
-/// Started at the same time, runs share what there is: some are refused, and the cap holds.
+/// Runs that start at the same time share the remaining budget: some are refused, and the cap
+/// holds.
 #[test]
 fn concurrent_runs_do_not_overspend() {
     let world = World::new("5");
@@ -251,7 +252,8 @@ fn what_a_budget_cannot_pay_for_is_refused() {
     sentences.assert("register");
 }
 
-/// Annexes are filled from the run and its budget, and never say that what people must do holds.
+/// Annexes are filled from the run and its budget, and never claim that organizational duties are
+/// fulfilled.
 #[test]
 fn annexes_say_what_holds_and_what_must_be_shown() {
     let world = World::new("7");
@@ -283,7 +285,7 @@ fn annexes_say_what_holds_and_what_must_be_shown() {
     let public = report("run", &all, &["--public"]);
     assert!(public.contains("left out of this public report"), "{public}");
     assert!(!public.contains(world.bench.folder.path().to_str().unwrap()), "{public}");
-    // Without the register at hand, its total is not claimed.
+    // Without access to the register, its total is not stated.
     fs::rename(world.file(), world.bench.path("elsewhere")).unwrap();
     let alone = report("run", &all, &[]);
     assert!(row(&alone, "Registered runs on the same data").contains("| does not apply |"));
@@ -341,7 +343,7 @@ fn a_sweep_fits_as_a_whole_or_not_at_all() {
 }
 
 /// A private selection pays once for all of its runs, before the data are read, and not again when
-/// it is asked for once more.
+/// the command is repeated.
 #[test]
 fn a_selection_pays_once_for_all_its_runs() {
     let world = World::new("60");
@@ -377,7 +379,7 @@ fn a_selection_pays_once_for_all_its_runs() {
     refused(&select("another"), "over its cap");
 }
 
-/// An audit trains on the data, and so its run costs as much as any other.
+/// An audit trains on the data, so its run costs as much as any other run.
 #[test]
 fn a_one_run_audit_is_paid_for() {
     let world = World::new("9");

@@ -34,8 +34,11 @@ fn pairs(labels: &str) -> Bench {
     fs::write(bench.path("model/config.json"), config).unwrap();
     let rows: String = (0..120)
         .map(|i| {
-            let [one, other] = [WORDS[i % 8], WORDS[(i * 3) % 8]];
-            format!("{one}\t{other} sat on the {one}\t{}\n", ["bad", "neutral", "good"][i % 3])
+            let [subject, object] = [WORDS[i % 8], WORDS[(i * 3) % 8]];
+            format!(
+                "{subject}\t{object} sat on the {subject}\t{}\n",
+                ["bad", "neutral", "good"][i % 3]
+            )
         })
         .collect();
     fs::write(bench.path("pairs.tsv"), format!("title\ttext\ttopic\n{rows}")).unwrap();
@@ -57,8 +60,8 @@ fn a_run_is_used_with_the_columns_and_the_length_of_its_training() {
         serde_json::from_slice(&bench.bytes("runs/first/private/summary.json")).unwrap();
     let in_training = summary["metrics"]["validation"]["loss"].as_f64().unwrap();
     let loss = |arguments: &[&str]| {
-        let found = json_of(&bench, &[&["eval", "--data", "pairs.tsv"], arguments].concat());
-        found["loss"].as_f64().unwrap()
+        let answer = json_of(&bench, &[&["eval", "--data", "pairs.tsv"], arguments].concat());
+        answer["loss"].as_f64().unwrap()
     };
     // The result equals that of training, however the model is specified.
     let ways: [&[&str]; 5] = [
@@ -77,8 +80,8 @@ fn a_run_is_used_with_the_columns_and_the_length_of_its_training() {
     let rows = rows.replace("\tbad", "\t0").replace("\tgood", "\t1").replace("\tneutral", "\t2");
     fs::write(bench.path("numbers.tsv"), rows).unwrap();
     let by_number = |arguments: &[&str]| {
-        let found = json_of(&bench, &[&["eval", "--data", "numbers.tsv"], arguments].concat());
-        found["loss"].as_f64().unwrap()
+        let answer = json_of(&bench, &[&["eval", "--data", "numbers.tsv"], arguments].concat());
+        answer["loss"].as_f64().unwrap()
     };
     fs::create_dir(bench.path("moved")).unwrap();
     fs::rename(bench.path("runs/first/adapter"), bench.path("moved/adapter")).unwrap();
@@ -123,7 +126,7 @@ fn a_column_of_training_must_be_there() {
         &undertone(&bench, &["merge", "--model", "./model", "--out", "m"]),
         "specify the adapter to merge",
     );
-    // A base model that has been moved away.
+    // The base model has been moved.
     fs::rename(bench.path("model"), bench.path("base")).unwrap();
     refused(&eval(&["--data", "pairs.tsv"]), "--model");
     succeeds(&bench, &["eval", "--run", "runs/first", "--model", "./base", "--data", "pairs.tsv"]);
@@ -133,11 +136,11 @@ fn a_column_of_training_must_be_there() {
 /// Class names are written beside the model only if they are public.
 #[test]
 fn names_found_in_the_file_stay_in_the_run_folder() {
-    let found = |bench: &Bench| -> Value {
+    let names = |bench: &Bench| -> Value {
         serde_json::from_slice(&bench.bytes("runs/first/adapter/labels.json")).unwrap()
     };
     let private = pairs("");
-    assert_eq!(found(&private), json!(["LABEL_0", "LABEL_1", "LABEL_2"]));
+    assert_eq!(names(&private), json!(["LABEL_0", "LABEL_1", "LABEL_2"]));
     let remembered: Value =
         serde_json::from_slice(&private.bytes("runs/first/adapter/undertone.json")).unwrap();
     assert_eq!(
@@ -148,8 +151,8 @@ fn names_found_in_the_file_stay_in_the_run_folder() {
         })
     );
     let given = "labels = [\"good\", \"neutral\", \"bad\"]\n";
-    assert_eq!(found(&pairs(given)), json!(["good", "neutral", "bad"]));
-    assert_eq!(found(&pairs("publish_labels = true\n")), json!(["bad", "good", "neutral"]));
+    assert_eq!(names(&pairs(given)), json!(["good", "neutral", "bad"]));
+    assert_eq!(names(&pairs("publish_labels = true\n")), json!(["bad", "good", "neutral"]));
 }
 
 #[test]
@@ -208,11 +211,11 @@ fn templates_are_remembered() {
     );
     let run = ["--run", "runs/first"];
     let eval = [&["eval", "--data", "rows.jsonl", "--generate", "2"], &run[..]].concat();
-    let found = json_of(&bench, &eval);
-    assert_eq!((&found["examples"], &found["generated"]["texts"]), (&60.into(), &2.into()));
+    let evaluated = json_of(&bench, &eval);
+    assert_eq!((&evaluated["examples"], &evaluated["generated"]["texts"]), (&60.into(), &2.into()));
     let prompts = ["generate", "--prompts", "rows.jsonl", "--max-new-tokens", "2"];
-    let found = json_of(&bench, &[&prompts, &run[..]].concat());
-    assert_eq!(found["completions"][0]["prompt"], "Bath: the cat");
+    let continued = json_of(&bench, &[&prompts, &run[..]].concat());
+    assert_eq!(continued["completions"][0]["prompt"], "Bath: the cat");
     let other = json_of(&bench, &[&prompts, &run[..], &["--prompt-column", "{answer}!"]].concat());
     assert_eq!(other["completions"][0]["prompt"], format!("{}!", WORDS[0]));
 }
@@ -220,8 +223,8 @@ fn templates_are_remembered() {
 #[test]
 fn a_model_of_conversations_is_asked_in_its_chat_template() {
     let bench = language("task = \"chat\"\nmessages = \"talk\"");
-    let found = json_of(&bench, &["eval", "--run", "runs/first", "--data", "rows.jsonl"]);
-    assert_eq!(found["examples"], 60);
+    let evaluated = json_of(&bench, &["eval", "--run", "runs/first", "--data", "rows.jsonl"]);
+    assert_eq!(evaluated["examples"], 60);
     let generate = |model: &[&str], prompt: &str, more: &[&str]| {
         let new = ["generate", "--max-new-tokens", "4", "--temperature", "0", "--prompt", prompt];
         json_of(&bench, &[&new[..], model, more].concat())["completions"][0].clone()

@@ -21,10 +21,10 @@ fn repeated_strings_are_counted_by_kind_and_kept_private() {
     let run = run.to_str().unwrap();
     let output = replay(&["--run", run, "--json", "--kind", "email", "--targets", "20"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&found[0]["kind"], &found[0]["tried"]), (&"email".into(), &20.into()));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer[0]["kind"], &answer[0]["tried"]), (&"email".into(), &20.into()));
     let kept: Value = serde_json::from_slice(&bench.bytes("run/private/replay.json")).unwrap();
-    assert_eq!(kept, found);
+    assert_eq!(kept, answer);
     refused(&replay(&["--run", run, "--kind", "iban"]), "nothing to replay");
     let classifier = Bench::classifier();
     classifier.train("run", &["--set", "training.epochs=1"]);
@@ -32,8 +32,8 @@ fn repeated_strings_are_counted_by_kind_and_kept_private() {
     refused(&replay(&["--run", run.to_str().unwrap()]), "needs a language model");
 }
 
-/// A model that has learned its few texts by heart repeats the names in them, and the same model
-/// before training none of them.
+/// A model that has memorized its few texts repeats the names in them; before training, it repeats
+/// none of them.
 #[test]
 fn a_model_that_memorizes_is_accused() {
     let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modeling\"");
@@ -61,8 +61,8 @@ fn a_model_that_memorizes_is_accused() {
     let paths = ["--run", run.to_str().unwrap(), "--names", names.to_str().unwrap()];
     let output = replay(&[&paths[..], &["--kind", "person", "--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found[0]["tried"], 4, "{found}");
-    assert!(found[0]["repeated"].as_u64().unwrap() >= 3, "{found}");
-    assert_eq!(found[0]["pretrained"], 0, "{found}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer[0]["tried"], 4, "{answer}");
+    assert!(answer[0]["repeated"].as_u64().unwrap() >= 3, "{answer}");
+    assert_eq!(answer[0]["pretrained"], 0, "{answer}");
 }

@@ -149,10 +149,10 @@ fn a_card_lies_beside_every_model() {
 #[test]
 fn a_browser_finds_nothing_wrong() {
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found = names.into_iter().find(|name| {
+    let installed = names.into_iter().find(|name| {
         Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success())
     });
-    let Some(browser) = found else {
+    let Some(browser) = installed else {
         println!("there is no chromium here, so nothing was looked at");
         return;
     };

@@ -30,17 +30,17 @@ fn kinds_are_counted_and_masked() {
         assert!(!printed.contains(hidden), "{hidden}: {printed}");
     }
     let output = scan(folder.path(), &["rows.csv", "--json", "--examples", "0"]);
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     let of = |kind: &str| {
-        let all = found["found"].as_array().unwrap();
+        let all = answer["found"].as_array().unwrap();
         let of = all.iter().find(|of| of["kind"] == kind).unwrap();
         ["found", "distinct", "rows"].map(|count| of[count].as_u64().unwrap())
     };
     assert_eq!((of("email"), of("person"), of("card")), ([2, 1, 2], [1, 1, 1], [1, 1, 1]));
-    assert_eq!(found["rows"], 4);
+    assert_eq!(answer["rows"], 4);
     let only = ["rows.csv", "--json", "--columns", "note", "--kind", "person,email"];
-    let found: Value = serde_json::from_slice(&scan(folder.path(), &only).stdout).unwrap();
-    assert_eq!(found["found"].as_array().unwrap().len(), 1, "{found}");
+    let answer: Value = serde_json::from_slice(&scan(folder.path(), &only).stdout).unwrap();
+    assert_eq!(answer["found"].as_array().unwrap().len(), 1, "{answer}");
 }
 
 #[test]

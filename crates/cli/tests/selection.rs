@@ -229,17 +229,17 @@ fn the_budget_of_a_selection_is_computed() {
         serde_json::from_slice(&run(&[&common[..], &steps, more].concat())).unwrap()
     };
     let geometric = of(&[]);
-    let one = geometric["epsilon_of_one_run"]["upper"].as_f64().unwrap();
+    let single = geometric["epsilon_of_one_run"]["upper"].as_f64().unwrap();
     let whole = |value: &Value| value["epsilon"]["upper"].as_f64().unwrap();
     assert!((geometric["mean_runs"].as_f64().unwrap() - 10.0).abs() < 1e-9);
-    assert!(whole(&geometric) > one && whole(&geometric) < 4.0 * one, "{geometric}");
+    assert!(whole(&geometric) > single && whole(&geometric) < 4.0 * single, "{geometric}");
     assert_eq!(
         (geometric["accountant"].as_str(), &geometric["certified"]),
         (Some("rdp"), &true.into())
     );
     // A smaller η costs less at the same γ.
     assert!(whole(&of(&["--eta", "0"])) < whole(&geometric));
-    assert!(whole(&of(&["--poisson", "10"])) > one);
+    assert!(whole(&of(&["--poisson", "10"])) > single);
     let refuse = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .args(["budget", "selection", "--noise-multiplier", "1.5", "--delta", "1e-5"])
         .output()

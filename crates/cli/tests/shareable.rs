@@ -53,17 +53,17 @@ fn fits(pattern: &str, name: &str) -> bool {
 }
 
 /// The paths of the leaves of a JSON value; list elements share one path.
-fn leaves(path: &str, value: &Value, found: &mut BTreeSet<String>) {
+fn leaves(path: &str, value: &Value, paths: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => members.iter().for_each(|(key, value)| {
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            leaves(&path, value, found);
+            leaves(&path, value, paths);
         }),
         Value::Array(all) if all.iter().any(Value::is_object) => {
-            all.iter().for_each(|value| leaves(path, value, found));
+            all.iter().for_each(|value| leaves(path, value, paths));
         }
         _ => {
-            found.insert(path.to_owned());
+            paths.insert(path.to_owned());
         }
     }
 }
@@ -73,21 +73,21 @@ fn fields(path: &Path) -> BTreeSet<String> {
     let name = path.file_name().unwrap().to_str().unwrap();
     let bytes = fs::read(path).unwrap();
     let text = || String::from_utf8(bytes.clone()).unwrap();
-    let mut found = BTreeSet::new();
+    let mut fields = BTreeSet::new();
     let json = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
     match name.rsplit_once('.').map_or("", |(_, ending)| ending) {
         _ if name.starts_with("tokenizer") => {}
-        "json" | "head" => leaves("", &json(&text()), &mut found),
-        "jsonl" => text().lines().for_each(|line| leaves("", &json(line), &mut found)),
+        "json" | "head" => leaves("", &json(&text()), &mut fields),
+        "jsonl" => text().lines().for_each(|line| leaves("", &json(line), &mut fields)),
         "toml" => {
             let table: toml::Table = text().parse().unwrap();
-            leaves("", &serde_json::to_value(table).unwrap(), &mut found);
+            leaves("", &serde_json::to_value(table).unwrap(), &mut fields);
         }
         "safetensors" => {
             let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
             let about = header.metadata().clone().unwrap_or_default();
-            found.extend(about.into_keys().map(|key| format!("metadata.{key}")));
-            found.extend(header.tensors().into_keys());
+            fields.extend(about.into_keys().map(|key| format!("metadata.{key}")));
+            fields.extend(header.tensors().into_keys());
         }
         // A row of a table, or a list under a heading.
         "md" => {
@@ -97,17 +97,17 @@ fn fields(path: &Path) -> BTreeSet<String> {
                     heading = title.to_owned();
                 } else if let Some(row) = line.strip_prefix("| ") {
                     let cell = row.split(" |").next().unwrap();
-                    found.insert(format!("{heading}: {cell}"));
+                    fields.insert(format!("{heading}: {cell}"));
                 } else if line.starts_with("- ") {
-                    found.insert(format!("{heading}: list"));
+                    fields.insert(format!("{heading}: list"));
                 }
             }
-            found.retain(|field| !field.ends_with(": |"));
+            fields.retain(|field| !field.ends_with(": |"));
         }
-        _ if name.contains("tfevents") => found.extend(scalars(&bytes)),
+        _ if name.contains("tfevents") => fields.extend(scalars(&bytes)),
         _ => {}
     }
-    found
+    fields
 }
 
 /// Names of TensorBoard scalars: a tag is a separate field, preceded by its length.
@@ -130,12 +130,12 @@ fn scalars(bytes: &[u8]) -> Vec<String> {
     tags.into_iter().filter(holds).map(str::to_owned).collect()
 }
 
-fn files_of(folder: &Path, found: &mut Vec<PathBuf>) {
+fn files_of(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => files_of(&path, found),
-            false => found.push(path),
+            true => files_of(&path, files),
+            false => files.push(path),
         }
     }
 }
@@ -164,25 +164,25 @@ fn unlisted(
 
 /// Fields of a report: the facts and the headers of tables and charts, by section.
 fn fields_of_report(document: &Document) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let mut fields = BTreeSet::new();
     for section in &document.sections {
         for block in &section.blocks {
             match block {
                 Block::Facts(facts) => {
-                    found
+                    fields
                         .extend(facts.iter().map(|(name, _)| format!("{}: {name}", section.title)));
                 }
                 Block::Table(table) => {
-                    found.extend(table.head.iter().map(|head| format!("{}: {head}", table.title)));
+                    fields.extend(table.head.iter().map(|head| format!("{}: {head}", table.title)));
                 }
                 Block::Chart(chart) => {
-                    found.insert(format!("{}: {}", section.title, chart.title));
+                    fields.insert(format!("{}: {}", section.title, chart.title));
                 }
                 _ => {}
             }
         }
     }
-    found
+    fields
 }
 
 const TENSORBOARD: &str = "compute.tensorboard=true";
@@ -202,12 +202,12 @@ fn runs(classifier: &Bench, language: &Bench) -> Vec<PathBuf> {
         bench.train(out, &short.into_iter().chain(changes).collect::<Vec<_>>());
         bench.path(out)
     };
-    let found = ["-data.labels", TENSORBOARD, LOG, lora, "compute.checkpoint_every=2"];
+    let read_labels = ["-data.labels", TENSORBOARD, LOG, lora, "compute.checkpoint_every=2"];
     let stop = "training.stop_early={ patience = 1, keep = \"best\" }";
     let stopped = [&validation, "data.validation_is_public=true", stop, LOG];
     let adaptive = "privacy.clip={ adaptive = { quantile = 0.5, initial = 1.0 } }";
     let folders = vec![
-        set(classifier, "found", &found),
+        set(classifier, "found", &read_labels),
         set(classifier, "stopped", &stopped),
         set(classifier, "none", &["privacy.method=none", "data.hold_out=0.2"]),
         set(classifier, "rap-ft", &["privacy.method=rap-ft", lora]),

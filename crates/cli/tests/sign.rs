@@ -35,7 +35,7 @@ fn a_signature_covers_weights_card_ledger_and_report() {
         "{said}"
     );
     assert!(said.contains("ledger, plan, report, summary"), "{said}");
-    // Elsewhere, with the weights alone and the key itself.
+    // In another place, with only the weights and the key itself.
     let key = fs::read_to_string(bench.path("own.key.pub")).unwrap();
     let key = key.lines().nth(1).unwrap();
     Command::new("cp")
@@ -46,7 +46,7 @@ fn a_signature_covers_weights_card_ledger_and_report() {
         .unwrap();
     let said = done(folder, &["verify", "copy", "--key", key]);
     assert!(said.contains("not checked, not here  ledger, plan, report, summary"), "{said}");
-    // Each difference is named.
+    // Each difference is reported by name.
     let edit = |file: &str, to: &str| {
         let path = bench.path(file);
         let text = fs::read(&path).unwrap();

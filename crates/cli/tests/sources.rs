@@ -6,7 +6,7 @@ use std::path::Path;
 #[test]
 fn every_file_of_tests_is_in_its_program() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut found = 0;
+    let mut count = 0;
     for entry in fs::read_dir(crates).unwrap() {
         let tests = entry.unwrap().path().join("tests");
         let Ok(program) = fs::read_to_string(tests.join("main.rs")) else {
@@ -26,9 +26,9 @@ fn every_file_of_tests_is_in_its_program() {
                     "{} is not run",
                     path.display()
                 );
-                found += 1;
+                count += 1;
             }
         }
     }
-    assert!(found > 30, "only {found} files were found");
+    assert!(count > 30, "only {count} files were found");
 }

@@ -38,7 +38,7 @@ fn statistics_are_written_with_a_ledger_and_nothing_exact() {
     }
     let written = fs::read_to_string(folder.path().join("stats/statistics.json")).unwrap();
     let ledger = fs::read_to_string(folder.path().join("stats/ledger.jsonl")).unwrap();
-    // Digits of a noisy number may be those of the exact one.
+    // A noisy number may have the same digits as the exact one.
     let is_exact = |text: &str| {
         text.contains("4,321") || text.split(|c: char| !c.is_ascii_digit()).any(|n| n == "4321")
     };
@@ -54,7 +54,7 @@ fn statistics_are_written_with_a_ledger_and_nothing_exact() {
     let epsilon = checked["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
     assert!(epsilon <= 1.0 && epsilon > 0.99, "{epsilon}");
     assert_eq!(checked["guarantee"]["unit"], "user");
-    // Another release of the same statistics has other noise, and its own cost.
+    // Another release of the same statistics has different noise, and its own cost.
     let again = undertone(folder.path(), &[&STATS[..], &["again"], &labels].concat());
     assert!(again.status.success());
     assert_ne!(fs::read_to_string(folder.path().join("again/statistics.json")).unwrap(), written);

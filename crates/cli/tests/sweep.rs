@@ -130,11 +130,11 @@ fn a_sweep_attacks_its_runs_and_tabulates_the_attacks() {
         assert_eq!((all.len(), &all[0]["seed"], &all[1]["seed"]), (2, &1.into(), &2.into()));
         assert_eq!(kept()[attack], all[0]["found"], "{attack}: the first trial");
         let of = |trial: &Value| {
-            let found = &trial["found"][0];
+            let figures = &trial["found"][0];
             let figure = match attack {
-                "membership" => &found["auc"],
-                "extraction" => &found["recall"],
-                _ => &found["not_known_before"]["top_1"],
+                "membership" => &figures["auc"],
+                "extraction" => &figures["recall"],
+                _ => &figures["not_known_before"]["top_1"],
             };
             figure["estimate"].as_f64().unwrap()
         };

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 const CODES: [&str; 3] = ["bill", "visit", "nurse"];
 
-/// The demo's model, and letters.csv in its words: 100 people with three letters each, and half of
-/// the letters about the bill.
+/// The demo's model, and letters.csv with its vocabulary: 100 people with three letters each, half
+/// of which are about the bill.
 struct Letters {
     folder: tempfile::TempDir,
 }
@@ -80,7 +80,7 @@ fn succeeds(output: &Output) {
 
 fn refused(output: &Output, about: &str) {
     let error = String::from_utf8_lossy(&output.stderr);
-    // Notes may stand before it.
+    // Notes may precede it.
     let sentence = error.lines().last().unwrap_or_default().to_owned() + "\n";
     note_sentence(&sentence);
     assert_eq!(output.status.code(), Some(2), "{error}");
@@ -102,10 +102,10 @@ fn private_letters_become_synthetic_ones() {
     let letters = Letters::new();
     let output = letters.usual("out", &["--rows", "60", "--json"]).output().unwrap();
     succeeds(&output);
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found["private"], true, "{found}");
-    assert_eq!(found["guarantee"]["unit"], "user");
-    let epsilon = found["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["private"], true, "{answer}");
+    assert_eq!(answer["guarantee"]["unit"], "user");
+    let epsilon = answer["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
     assert!(epsilon <= 8.0 && epsilon > 7.5, "{epsilon}");
 
     // The ledger begins with the statistics.
@@ -120,7 +120,7 @@ fn private_letters_become_synthetic_ones() {
     let (noise, std) = (event["noise_multiplier"].as_f64().unwrap(), &statistics["noise_std"]);
     assert!((std.as_f64().unwrap() / noise - 1.0).abs() < 1e-6, "{std} for {noise}");
 
-    // No count is exact, and each is within eight standard deviations of what it is.
+    // No count is exact, and each is within eight standard deviations of its true value.
     let mut exact: BTreeMap<String, f64> = BTreeMap::new();
     let data = letters.read("letters.csv");
     for row in rows(&data).iter().skip(1) {
@@ -134,14 +134,14 @@ fn private_letters_become_synthetic_ones() {
     let lengths = statistics["lengths"].as_array().unwrap();
     assert!(lengths.iter().all(|count| count.as_f64().unwrap().abs() > 1e-9), "{lengths:?}");
 
-    // The rows and what belongs to them.
+    // The rows and the files that accompany them.
     let synthetic = letters.read("out/synthetic/data.csv");
     let written = rows(&synthetic);
     assert_eq!(written[0], ["letter", "topic"]);
     assert_eq!(written.len(), 61);
     assert!(written.iter().skip(1).all(|row| CODES.contains(&row[row.len() - 1])), "{written:?}");
     let of_bill = written.iter().filter(|row| row[row.len() - 1] == "bill").count() as u64;
-    assert_eq!(found["sampled"]["rows_by_class"][0], of_bill);
+    assert_eq!(answer["sampled"]["rows_by_class"][0], of_bill);
     assert_eq!(letters.read("out/synthetic/ledger.jsonl"), ledger);
     let card = letters.read("out/synthetic/README.md");
     assert!(card.contains("ε, proved") && card.contains("Rows by topic"), "{card}");
@@ -151,12 +151,12 @@ fn private_letters_become_synthetic_ones() {
     // Finished sampling is not repeated, and other settings are refused.
     succeeds(&letters.again("out", &["--rows", "60"]));
     refused(&letters.again("out", &["--rows", "61"]), "sampled with other settings");
-    // Without the training file, the same rows are sampled: nothing filters by private text.
+    // Without the training file, the same rows are sampled: no filter depends on private text.
     fs::remove_file(letters.path("letters.csv")).unwrap();
     fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
     succeeds(&letters.again("out", &[]));
     assert_eq!(letters.read("out/synthetic/data.csv"), synthetic);
-    // Any number of rows in any format cost nothing more.
+    // Any number of rows in any format has no additional cost.
     fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
     succeeds(&letters.again("out", &["--rows", "7", "--format", "jsonl"]));
     let first = letters.read("out/synthetic/data.jsonl");
@@ -165,7 +165,8 @@ fn private_letters_become_synthetic_ones() {
     assert_eq!(letters.read("out/ledger.jsonl"), ledger);
 }
 
-/// Kills the process when `file` has this many lines; whether it was still at work.
+/// Kills the process when `file` has this many lines. Returns whether the process was still
+/// running.
 fn kill_at(mut command: Command, file: &Path, lines: usize) -> bool {
     let mut child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
@@ -181,8 +182,8 @@ fn kill_at(mut command: Command, file: &Path, lines: usize) -> bool {
     was_alive
 }
 
-/// A process that is killed while it trains or samples leaves what it takes to end with the same
-/// rows, and the same secret gives the same data.
+/// A process that is killed while training or sampling leaves everything needed to end with the
+/// same rows, and the same secret gives the same data.
 #[test]
 fn a_killed_process_resumes_with_the_same_rows() {
     let letters = Letters::new();
@@ -205,9 +206,9 @@ fn a_killed_process_resumes_with_the_same_rows() {
     let journals =
         ["whole", "broken"].map(|out| letters.read(&format!("{out}/synthetic/journal.jsonl")));
     assert_eq!(journals[0], journals[1]);
-    let (one, other) =
+    let (first, second) =
         (letters.json("whole/statistics.json"), letters.json("broken/statistics.json"));
-    assert_eq!(one, other, "the same noise");
+    assert_eq!(first, second, "the same noise");
     let entries = |out: &str| letters.read(&format!("{out}/ledger.jsonl")).lines().count();
     assert_eq!(entries("whole"), entries("broken"), "every release is recorded once");
 }
@@ -271,7 +272,7 @@ fn mistakes_are_one_sentence_each() {
     let mut lacking = Command::new(env!("CARGO_BIN_EXE_undertone"));
     lacking.arg("synthesize").arg(letters.path("letters.csv")).arg("--out").arg(&out);
     refused(&lacking.output().unwrap(), "--model, --text, --epsilon");
-    // A model that cannot generate.
+    // The model cannot generate text.
     let bert = crate::bench::Bench::classifier();
     let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
     command.arg("synthesize").arg(letters.path("letters.csv")).arg("--out").arg(&out);
@@ -281,8 +282,8 @@ fn mistakes_are_one_sentence_each() {
     sentences.assert("synthesize");
 }
 
-/// Values of control codes that are found in the file are published by consent, as an assumption of
-/// the ledger.
+/// Values of control codes that are read from the file are published by consent, which the ledger
+/// lists as an assumption.
 #[test]
 fn found_codes_are_an_assumption() {
     let letters = Letters::new();
@@ -319,8 +320,8 @@ fn assert_only_private(folder: &Path, words: &str) {
     }
 }
 
-/// Figures on training rows, and on test rows unless they are public, are private; a classifier
-/// learns from the synthetic rows, and from the private ones for the curator alone.
+/// Figures on training rows are private, and so are figures on test rows unless these are public. A
+/// classifier is trained on the synthetic rows and, for the curator only, on the private rows.
 #[test]
 fn figures_say_who_may_see_them() {
     let letters = Letters::new();
@@ -341,11 +342,11 @@ fn figures_say_who_may_see_them() {
     let of = |name: &str, of: &str| (name.to_owned(), of.to_owned());
     let mauve = of("MAUVE", "synthetic and test rows");
     let accuracy = of("accuracy on test rows", "synthetic rows");
-    // A test file that is not public.
+    // The test file is not public.
     succeeds(&letters.again("out", &base));
     assert!(!figures(&shared()).contains(&mauve) && !figures(&shared()).contains(&accuracy));
     assert!(figures(&private()).contains(&mauve) && figures(&private()).contains(&accuracy));
-    // A public one.
+    // The test file is public.
     let public = [&base[..], &["--test-is-public", "--baselines"]].concat();
     succeeds(&letters.again("out", &public));
     assert!(figures(&shared()).contains(&mauve) && figures(&shared()).contains(&accuracy));
@@ -354,7 +355,7 @@ fn figures_say_who_may_see_them() {
     assert_only_private(&letters.path("out"), "training rows");
     assert!(!letters.path("out/private/classifier").exists(), "no model of private rows is left");
     assert_all_listed(&letters.path("out"));
-    // The report for others has the public figures alone.
+    // The report for others has only the public figures.
     let report = |name: &str, more: &[&str]| {
         let (out, file) = (letters.path("out"), letters.path(name));
         let (out, file) = (out.to_str().unwrap(), file.to_str().unwrap());

@@ -181,11 +181,8 @@ fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
         bench.parameters("run/model/model.safetensors"),
     );
     let moved: f64 = before.iter().zip(&after).map(|(x, y)| f64::from(y - x).powi(2)).sum();
-    let found = (moved / before.len() as f64).sqrt();
-    assert!(
-        (found / expected - 1.0).abs() < 0.04,
-        "the weights moved by {found}, not by {expected}"
-    );
+    let std = (moved / before.len() as f64).sqrt();
+    assert!((std / expected - 1.0).abs() < 0.04, "the weights moved by {std}, not by {expected}");
     // 48 draws of Binomial(120, 1/6): mean 20, variance 16.7. A fixed batch size has zero variance,
     // and other sampling rates have a different mean.
     let units: Vec<f64> =

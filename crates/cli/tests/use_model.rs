@@ -52,23 +52,23 @@ fn a_classifier_is_evaluated() {
     let folder = tempfile::tempdir().unwrap();
     let (model, data) =
         (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
-    let found: Value =
+    let answer: Value =
         serde_json::from_str(&said(&["eval", "--model", &model, "--data", &data, "--json"]))
             .unwrap();
-    assert_eq!(found["examples"], 4);
-    let accuracy = found["accuracy"].as_f64().unwrap();
-    assert!((0.0..=1.0).contains(&accuracy) && found["loss"].as_f64().unwrap() > 0.0);
-    assert!(found["f1"].is_number() && found["confusion"].is_array());
+    assert_eq!(answer["examples"], 4);
+    let accuracy = answer["accuracy"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&accuracy) && answer["loss"].as_f64().unwrap() > 0.0);
+    assert!(answer["f1"].is_number() && answer["confusion"].is_array());
     // The figures of each class follow from the confusion matrix.
-    let classes = found["by_class"].as_array().unwrap();
+    let classes = answer["by_class"].as_array().unwrap();
     let labels: Vec<&str> = classes.iter().map(|class| class["label"].as_str().unwrap()).collect();
     assert_eq!(labels, ["bad", "neutral", "good"]);
     let recalled: f64 = classes
         .iter()
         .map(|class| class["recall"].as_f64().unwrap() * class["examples"].as_f64().unwrap())
         .sum();
-    assert!((recalled / 4.0 - accuracy).abs() < 1e-9, "{found}");
-    assert!((0.0..=1.0).contains(&found["auc"].as_f64().unwrap()), "{found}");
+    assert!((recalled / 4.0 - accuracy).abs() < 1e-9, "{answer}");
+    assert!((0.0..=1.0).contains(&answer["auc"].as_f64().unwrap()), "{answer}");
     let shown = said(&["eval", "--model", &model, "--data", &data]);
     for text in ["accuracy", "AUC", "precision", "recall", "label \\ prediction", "neutral"] {
         assert!(shown.contains(text), "{text} is missing in\n{shown}");
@@ -84,8 +84,8 @@ fn a_classifier_is_evaluated() {
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let other: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let loss = |found: &Value| found["loss"].as_f64().unwrap();
-        assert!((loss(&other) - loss(&found)).abs() < 1e-5, "{level}");
+        let loss = |answer: &Value| answer["loss"].as_f64().unwrap();
+        assert!((loss(&other) - loss(&answer)).abs() < 1e-5, "{level}");
     }
     let gpu = ["eval", "--model", &model, "--data", &data, "--device", "cuda:999"];
     refused(&gpu, "GPU");
@@ -197,9 +197,9 @@ fn completions_are_generated_and_compared() {
     let mut rows = String::from("[");
     for prompt in prompts {
         let greedy = ["generate", "--model", &model, "--prompt", prompt, "--temperature", "0"];
-        let found: Value =
+        let answer: Value =
             serde_json::from_str(&said(&[&greedy[..], &new, &["--json"]].concat())).unwrap();
-        let text = found["completions"][0]["text"].as_str().unwrap();
+        let text = answer["completions"][0]["text"].as_str().unwrap();
         let completion = text.strip_prefix(prompt).unwrap_or(text);
         rows += &serde_json::json!({ "prompt": prompt, "completion": completion }).to_string();
         rows += ",";
@@ -214,12 +214,12 @@ fn completions_are_generated_and_compared() {
         let generate = [&completion[..], &["--generate", texts], &new, &["--json"]].concat();
         serde_json::from_str(&said(&generate)).unwrap()
     };
-    let found = measured("2");
-    assert!(found["perplexity"].is_number() && found["generated"]["texts"] == 2, "{found}");
-    let rouge = &found["generated"]["rouge_l"];
-    assert!(found["generated"]["bleu"].is_number(), "{found}");
-    assert_eq!(found["generated"]["brevity_penalty"], 1.0, "{found}");
-    assert!((rouge.as_f64().unwrap() - 1.0).abs() < 1e-9, "{found}");
+    let answer = measured("2");
+    assert!(answer["perplexity"].is_number() && answer["generated"]["texts"] == 2, "{answer}");
+    let rouge = &answer["generated"]["rouge_l"];
+    assert!(answer["generated"]["bleu"].is_number(), "{answer}");
+    assert_eq!(answer["generated"]["brevity_penalty"], 1.0, "{answer}");
+    assert!((rouge.as_f64().unwrap() - 1.0).abs() < 1e-9, "{answer}");
     let all = measured("100");
     assert_eq!(all["generated"]["texts"], 3, "the file has no more");
     assert!(all["generated"]["rouge_l"].as_f64().unwrap() < 1.0, "{all}");
@@ -237,12 +237,12 @@ fn a_language_model_is_evaluated_and_continues_texts() {
     let file = folder.path().join("lines.txt");
     fs::write(&file, "the cat sat\non the warm mat\n").unwrap();
     let file = file.to_str().unwrap();
-    let found: Value =
+    let answer: Value =
         serde_json::from_str(&said(&["eval", "--model", &model, "--data", file, "--json"]))
             .unwrap();
     let (loss, perplexity) =
-        (found["loss"].as_f64().unwrap(), found["perplexity"].as_f64().unwrap());
-    assert!((loss.exp() - perplexity).abs() < 1e-6 * perplexity && found["examples"] == 2);
+        (answer["loss"].as_f64().unwrap(), answer["perplexity"].as_f64().unwrap());
+    assert!((loss.exp() - perplexity).abs() < 1e-6 * perplexity && answer["examples"] == 2);
     let generate = |more: &[&str]| -> Value {
         let mut arguments = vec!["generate", "--model", &model, "--max-new-tokens", "5", "--json"];
         arguments.extend(more);
@@ -458,8 +458,8 @@ fn a_level_can_be_asked_for_up_to_the_highest_of_the_processor() {
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout);
-    let found = listed["processor_found"].as_str().unwrap();
-    assert!(shown.contains(&format!("{found} found, portable used")), "{shown}");
+    let detected = listed["processor_found"].as_str().unwrap();
+    assert!(shown.contains(&format!("{detected} found, portable used")), "{shown}");
     if levels.len() < 4 {
         let lacking = Command::new(env!("CARGO_BIN_EXE_undertone"))
             .arg("device")

@@ -182,7 +182,7 @@ mod tests {
         let ever = || loop {
             std::thread::park();
         };
-        let found: Result<u8, Stopped> = within(BYTES, Duration::from_millis(10), ever);
-        assert_eq!(found, Err(Stopped::Time));
+        let result: Result<u8, Stopped> = within(BYTES, Duration::from_millis(10), ever);
+        assert_eq!(result, Err(Stopped::Time));
     }
 }

@@ -115,7 +115,7 @@ impl ChatTemplate {
         let template = Arc::clone(&self.template);
         let rendered = within(memory(bytes), TIME, move || work(&template));
         match rendered.unwrap_or_else(|stopped| Err(Refusal::Template(excess(&stopped)))) {
-            Ok(found) => Ok(Ok(found)),
+            Ok(result) => Ok(Ok(result)),
             Err(Refusal::Conversation(reason)) => Ok(Err(reason)),
             Err(Refusal::Template(reason)) => Err(unusable(self.stopped.get_or_init(|| reason))),
         }
@@ -477,8 +477,8 @@ mod tests {
             "{% set s = '{:999999999}'.format(1) %}".to_owned(),
             "{% set s = range(9999) | batch(10 ** 9, 'a') | list %}".to_owned(),
         ] {
-            let found = template(&source).map(|template| laid_out(&template, TURNS).unwrap_err());
-            let said = found.unwrap_or_else(|e| e.to_string());
+            let outcome = template(&source).map(|template| laid_out(&template, TURNS).unwrap_err());
+            let said = outcome.unwrap_or_else(|e| e.to_string());
             let known = ["far more memory", "rejects it"];
             assert!(known.iter().any(|about| said.contains(about)), "{source}: {said}");
         }
@@ -514,8 +514,8 @@ mod tests {
             assert!(deep(both, "{{ ns.s == ns.t }}", times).is_err());
         }
         let long = format!("{{{{ {} }}}}", vec!["x"; 10_000].join(" + "));
-        let found = template(&long).map(|template| laid_out(&template, TURNS));
-        assert!(!matches!(found, Ok(Ok(_))));
+        let outcome = template(&long).map(|template| laid_out(&template, TURNS));
+        assert!(!matches!(outcome, Ok(Ok(_))));
     }
 
     /// Work that was stopped keeps its memory, so no second run is started.
@@ -538,8 +538,9 @@ mod tests {
             serde_json::json!({ "role": role, "content": "words ".repeat(100) })
         };
         let turns: Vec<Value> = (0..200).map(turn).collect();
-        let found = laid_out(&template(CHATML).unwrap(), &serde_json::to_string(&turns).unwrap());
-        assert_eq!(found.unwrap().assistant.len(), 100);
+        let conversation =
+            laid_out(&template(CHATML).unwrap(), &serde_json::to_string(&turns).unwrap());
+        assert_eq!(conversation.unwrap().assistant.len(), 100);
         let words = "words ".repeat(200_000);
         let long = TURNS.replace("hi", &words).replace("no", &words);
         assert!(laid_out(&template(CHATML).unwrap(), &long).is_ok());

@@ -9,8 +9,8 @@ pub use undertone_settings::Format;
 pub fn format_of(path: &Path, stated: Option<Format>) -> Result<Format> {
     // A folder is treated as a set of Parquet shards.
     let of_folder = || path.is_dir().then_some(Format::Parquet);
-    let found = stated.or_else(|| Format::from_extension(path)).or_else(of_folder);
-    found.ok_or_else(|| Error::UnknownFormat { file: path.into() })
+    let format = stated.or_else(|| Format::from_extension(path)).or_else(of_folder);
+    format.ok_or_else(|| Error::UnknownFormat { file: path.into() })
 }
 
 #[cfg(test)]

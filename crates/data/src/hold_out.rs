@@ -82,8 +82,8 @@ mod tests {
         for share in [0.01_f64, 0.1, 0.5] {
             // Four standard deviations of a binomial count.
             let (mean, std) = (2e4 * share, (2e4 * share * (1.0 - share)).sqrt());
-            let found = taken(share).len() as f64;
-            assert!((found - mean).abs() < 4.0 * std, "{share}: {found}");
+            let count = taken(share).len() as f64;
+            assert!((count - mean).abs() < 4.0 * std, "{share}: {count}");
         }
         let larger = taken(0.2);
         assert!(taken(0.1).iter().all(|name| larger.contains(name)));

@@ -293,8 +293,9 @@ mod tests {
         let rows = "a\tno\na\tyes\na\tyess\n".repeat(20);
         std::fs::write(&file, format!("text\tlabel\n{rows}")).unwrap();
         let renamed = renamed("yess", "yes");
-        let found = Labels::from_file(&file, Format::Tsv, "label", OnBadRow::Refuse, &renamed);
-        assert_eq!(found.unwrap().names(), ["no", "yes"]);
+        let labels_read =
+            Labels::from_file(&file, Format::Tsv, "label", OnBadRow::Refuse, &renamed);
+        assert_eq!(labels_read.unwrap().names(), ["no", "yes"]);
     }
 
     #[test]
@@ -326,8 +327,8 @@ mod tests {
             let names = names(count);
             repeated(&names.iter().map(String::as_str).collect::<Vec<_>>(), rows)
         };
-        let refused = |found: Result<Labels>, why: &str| {
-            let error = found.unwrap_err();
+        let refused = |labels: Result<Labels>, why: &str| {
+            let error = labels.unwrap_err();
             assert!(matches!(error, Error::NotLabels { .. }), "{error}");
             let message = error.to_string();
             assert!(message.contains(why) && !message.contains("class "), "{message}");

@@ -84,7 +84,7 @@ impl Masking {
     /// Examples with the evaluation masks; `first` is the index of the first example.
     pub fn for_evaluation(&self, examples: &[Example], first: u64) -> Vec<Example> {
         let indices = first..;
-        examples.iter().zip(indices).map(|(one, i)| self.mask(one, EVALUATION, i)).collect()
+        examples.iter().zip(indices).map(|(example, i)| self.mask(example, EVALUATION, i)).collect()
     }
 
     /// The example with a random selection of its tokens masked: at least one, unless all are

@@ -52,8 +52,10 @@ mod tests {
         let expected = [text(0, &[1, 2, 5, 6]), text(1, &[3, 4, 9]), text(0, &[7, 8])];
         assert_eq!(packed, expected);
         // The property stated in this module: a unit is unaffected by the texts of other units.
-        let alone: Vec<Example> = texts.iter().filter(|one| one.unit == 0).cloned().collect();
-        let of_first: Vec<Example> = packed.into_iter().filter(|one| one.unit == 0).collect();
+        let alone: Vec<Example> =
+            texts.iter().filter(|example| example.unit == 0).cloned().collect();
+        let of_first: Vec<Example> =
+            packed.into_iter().filter(|example| example.unit == 0).collect();
         assert_eq!(pack(alone, 2, 5), of_first);
     }
 

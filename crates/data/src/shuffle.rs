@@ -89,10 +89,10 @@ mod tests {
 
     #[test]
     fn a_step_does_not_depend_on_those_before() {
-        let mut one = ShuffledEpochs::new(50, 7, [6; 32]).unwrap();
-        let mut other = one.clone();
-        other.step(3);
-        assert_eq!(one.step(20), other.step(20));
+        let mut first = ShuffledEpochs::new(50, 7, [6; 32]).unwrap();
+        let mut second = first.clone();
+        second.step(3);
+        assert_eq!(first.step(20), second.step(20));
     }
 
     #[test]

@@ -69,14 +69,14 @@ pub fn examples_by_line(
     options: &Options,
 ) -> Result<BTreeMap<u64, usize>> {
     let mut stream = stream(path, task, tokenizer, None, options)?;
-    let mut found = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     loop {
         let mut examples = Vec::new();
         let lines = stream.next_rows(&mut examples)?;
         if lines.is_empty() {
-            return Ok(found);
+            return Ok(counts);
         }
-        found.extend(lines.into_iter().filter(|(_, count)| *count > 0));
+        counts.extend(lines.into_iter().filter(|(_, count)| *count > 0));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Templates for prompts and completions: `Question: {question}\nAnswer:`.
 //!
-//! A text without braces is the name of a column, whose value is used as is. `{{` and `}}` are
-//! literal braces. `{column:json}` is the value as a JSON string, in quotes. A prompt without columns
-//! ends with `{}`, so that it is not taken for the name of a column.
+//! A template without braces is the name of a column, whose value is used as is. `{{` and `}}` are
+//! literal braces. `{column:json}` is the value as a JSON string, in quotes. A prompt without
+//! columns ends with `{}`, to distinguish it from the name of a column.
 //!
 //! [`Template::values`] is the inverse of [`Template::fill`], for texts that a model has written.
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn broken_templates_are_refused() {
         for text in ["{", "}", "{}", "a {b", "{a} {b", "a } b", "{a{b}", "{{only braces}}"] {
-            let error = Template::parse(text).map(|found| panic!("{found:?}")).unwrap_err();
+            let error = Template::parse(text).map(|template| panic!("{template:?}")).unwrap_err();
             assert!(error.to_string().starts_with("a template is"), "{error}");
         }
     }

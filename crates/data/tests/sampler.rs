@@ -9,7 +9,7 @@ const STEPS: u64 = 20_000;
 /// also in the preceding even step, and how many batches of each size occurred.
 fn counts(rate: f64, key: u8) -> (Vec<u64>, Vec<Vec<u64>>, u64, Vec<u64>) {
     let sampler = PoissonSampler::new(UNITS, rate, [key; 32]).unwrap();
-    let (mut one, mut two) = (vec![0; UNITS], vec![vec![0; UNITS]; UNITS]);
+    let (mut single, mut pairs) = (vec![0; UNITS], vec![vec![0; UNITS]; UNITS]);
     let (mut sizes, mut again, mut before) = (vec![0; UNITS + 1], 0, vec![false; UNITS]);
     for step in 0..STEPS {
         let drawn = sampler.step(step);
@@ -23,12 +23,12 @@ fn counts(rate: f64, key: u8) -> (Vec<u64>, Vec<Vec<u64>>, u64, Vec<u64>) {
         }
         before = vec![false; UNITS];
         for &i in &drawn {
-            one[i] += 1;
+            single[i] += 1;
             before[i] = true;
-            drawn.iter().for_each(|&j| two[i][j] += 1);
+            drawn.iter().for_each(|&j| pairs[i][j] += 1);
         }
     }
-    (one, two, again, sizes)
+    (single, pairs, again, sizes)
 }
 
 /// Whether a count of `trials` independent events of probability `p` is within 6 σ + 12 of its
@@ -45,15 +45,15 @@ fn plausible(count: u64, trials: f64, p: f64) -> bool {
 #[test]
 fn inclusions_are_of_the_stated_rate_and_independent() {
     for (rate, key) in [(0.01, 1), (0.3, 2), (0.9, 3)] {
-        let (one, two, again, sizes) = counts(rate, key);
+        let (single, pairs, again, sizes) = counts(rate, key);
         let steps = STEPS as f64;
         for i in 0..UNITS {
             assert!(
-                plausible(one[i], steps, rate),
+                plausible(single[i], steps, rate),
                 "rate {rate}: unit {i} was drawn {} times",
-                one[i]
+                single[i]
             );
-            for (j, &both) in two[i].iter().enumerate().take(i) {
+            for (j, &both) in pairs[i].iter().enumerate().take(i) {
                 assert!(
                     plausible(both, steps, rate * rate),
                     "rate {rate}: {i} with {j} {both} times"

@@ -28,9 +28,9 @@ fn rows_are_read_as_they_were_written() {
         write_rows(&mut bytes, format, &columns, &rows).unwrap();
         fs::write(&path, bytes).unwrap();
         let named: Vec<&str> = columns.iter().map(String::as_str).collect();
-        let found = read::rows(&path, format, &named).unwrap();
-        let found: Vec<Vec<String>> = found.map(|row| row.unwrap().values).collect();
-        assert_eq!(found, rows, "{name}");
+        let read_rows = read::rows(&path, format, &named).unwrap();
+        let values: Vec<Vec<String>> = read_rows.map(|row| row.unwrap().values).collect();
+        assert_eq!(values, rows, "{name}");
         let mut names = read::columns(&path, format).unwrap();
         names.sort();
         assert_eq!(names, ["label", "text; or so"], "{name}");

@@ -35,7 +35,7 @@ impl Model {
             Some(serde_json::Value::Array(all)) => {
                 all.iter().filter_map(|id| id.as_u64()).map(|id| id as u32).collect()
             }
-            Some(one) => one.as_u64().map(|id| id as u32).into_iter().collect(),
+            Some(id) => id.as_u64().map(|id| id as u32).into_iter().collect(),
             None => Vec::new(),
         }
     }

@@ -117,8 +117,9 @@ fn greedy_texts_equal_those_of_transformers() {
             model.to_device(&device).unwrap();
             let settings =
                 Settings { max_new_tokens: tokens.len(), temperature: 0.0, ..Settings::default() };
-            let found = generate(&model, std::slice::from_ref(&prompt), &settings, |_| {}).unwrap();
-            assert_eq!(found[0], tokens, "{name} on {device:?}");
+            let generated =
+                generate(&model, std::slice::from_ref(&prompt), &settings, |_| {}).unwrap();
+            assert_eq!(generated[0], tokens, "{name} on {device:?}");
         }
     }
     for architecture in Architecture::ALL {
@@ -179,10 +180,10 @@ fn beams_find_texts_at_least_as_likely_as_greedy_search() {
         let greedy =
             generate(&model, std::slice::from_ref(&prompt), &settings, |_| {}).unwrap().remove(0);
         let beams = Settings { beams: 8, ..settings };
-        let found =
+        let beam =
             generate(&model, std::slice::from_ref(&prompt), &beams, |_| {}).unwrap().remove(0);
         let (ours, theirs) =
-            (log_probability(&model, &prompt, &found), log_probability(&model, &prompt, &greedy));
+            (log_probability(&model, &prompt, &beam), log_probability(&model, &prompt, &greedy));
         assert!(ours >= theirs - 1e-4, "{ours} against {theirs}");
     }
 }
@@ -201,8 +202,8 @@ fn beams_of_many_prompts_equal_those_of_one() {
         for batch in [2, 3, 4, 100] {
             let mut finished = 0;
             let together = Settings { batch, ..single.clone() };
-            let found = generate(&model, &prompts(), &together, |n| finished += n).unwrap();
-            assert_eq!((found, finished), (one_by_one.clone(), prompts().len()), "{batch}");
+            let generated = generate(&model, &prompts(), &together, |n| finished += n).unwrap();
+            assert_eq!((generated, finished), (one_by_one.clone(), prompts().len()), "{batch}");
         }
     }
 }

@@ -74,8 +74,8 @@ proptest! {
             same("norm", &ours.output, &output);
             same("normalized", &ours.normalized, &hat);
             let inverse = &ours.inverse_std;
-            let found = tensor::normalize_backward(kind, &ours.normalized, inverse, &w, &dy);
-            close("norm backward", &found.unwrap(), &back, size);
+            let gradient = tensor::normalize_backward(kind, &ours.normalized, inverse, &w, &dy);
+            close("norm backward", &gradient.unwrap(), &back, size);
         });
     }
 
@@ -111,8 +111,8 @@ proptest! {
             let [x, dy] = [&x, &dy].map(|m| m.to_device(&device).unwrap());
             let capped = tensor::soft_cap(&x, cap).unwrap();
             same("soft-capping", &capped, &y);
-            let found = tensor::soft_cap_backward(&capped, &dy, cap).unwrap();
-            same("soft-capping backward", &found, &back);
+            let gradient = tensor::soft_cap_backward(&capped, &dy, cap).unwrap();
+            same("soft-capping backward", &gradient, &back);
         });
     }
 
@@ -153,8 +153,8 @@ proptest! {
             let [qkv, dy] = [&qkv, &dy].map(|m| m.to_device(&device).unwrap());
             let (out, sums) = tensor::attend(&qkv, &shape).unwrap();
             same("attention", &out, &output);
-            let found = tensor::attend_backward(&qkv, &out, &sums, &dy, &shape).unwrap();
-            same("attention backward", &found, &back);
+            let gradient = tensor::attend_backward(&qkv, &out, &sums, &dy, &shape).unwrap();
+            same("attention backward", &gradient, &back);
         });
     }
 
@@ -212,14 +212,14 @@ proptest! {
             };
             let (out, sums) = tensor::attend_relative(qkv, &relative, &shape).unwrap();
             same("attention", &out, &output);
-            let found =
+            let gradients =
                 tensor::attend_relative_backward(qkv, &relative, &out, &sums, dy, &shape).unwrap();
-            same("attention backward", &found.qkv, &back.qkv);
+            same("attention backward", &gradients.qkv, &back.qkv);
             // The slopes of a row sum to 0; the remainder is compared with the size of one slope.
             let slope = 1.5 * width as f64;
-            close("terms of queries", &found.of_queries, &back.of_queries, slope);
-            assert_eq!(found.of_keys.is_some(), with_keys);
-            if let (Some(keys), Some(wanted)) = (&found.of_keys, &back.of_keys) {
+            close("terms of queries", &gradients.of_queries, &back.of_queries, slope);
+            assert_eq!(gradients.of_keys.is_some(), with_keys);
+            if let (Some(keys), Some(wanted)) = (&gradients.of_keys, &back.of_keys) {
                 close("terms of keys", keys, wanted, slope * f64::from(longest).sqrt());
             }
         });
@@ -295,11 +295,11 @@ proptest! {
             same("scale columns", &scaled, &rows::scale_columns(&wx, by_column));
             let dropped = tensor::drop_out(dropout, &x).unwrap();
             same("dropout", &dropped, &rows::drop_out(dropout, &wx));
-            let (found, gradient) = tensor::cross_entropy(&x, &targets, Some(by_row)).unwrap();
-            let found = found.to_vec().unwrap();
-            assert!(difference(&found, &losses) < 1e-5);
+            let (computed, gradient) = tensor::cross_entropy(&x, &targets, Some(by_row)).unwrap();
+            let computed = computed.to_vec().unwrap();
+            assert!(difference(&computed, &losses) < 1e-5);
             let alone = tensor::cross_entropy(&x, &targets, None).unwrap().0.to_vec().unwrap();
-            assert!(difference(&alone, &found) < 1e-5);
+            assert!(difference(&alone, &computed) < 1e-5);
             same("loss gradient", &gradient.unwrap(), &loss_gradient);
         });
     }
@@ -317,7 +317,7 @@ proptest! {
         let operands = (left.plain().turned(turn_left), right.plain().turned(turn_right));
         let (a, b) = (Wide::of(&left), Wide::of(&right));
         CpuLevel::each(|level| {
-        let found = product(0.5, operands.0, operands.1).unwrap().to_vec().unwrap();
+        let result = product(0.5, operands.0, operands.1).unwrap().to_vec().unwrap();
         // Without fused multiply-add, products are rounded as well.
         let fused = level > CpuLevel::Portable;
         let allowed = if fused { 4e-7 } else { 8e-7 };
@@ -331,7 +331,7 @@ proptest! {
                 want += 0.5 * x * y;
                 size += (0.5 * x * y).abs();
             }
-            let wrong = (f64::from(found[i * n + j]) - want).abs();
+            let wrong = (f64::from(result[i * n + j]) - want).abs();
             assert!(
                 wrong <= allowed * size + 1e-30,
                 "{level:?}, {m}×{k}×{n} at {i},{j}: off by {wrong:e} of {size:e}"
@@ -373,12 +373,12 @@ fn what_does_not_go_together_is_an_error_with_its_operands() {
     assert!(matches!(output.add(&y), Err(Error::Shapes { .. })));
     let other = devices().into_iter().filter(|device| device.name() != x.device().name());
     for device in other {
-        let there = x.to_device(&device).unwrap();
-        let mixed = message(tensor::add(&x, &there).unwrap_err());
+        let on_device = x.to_device(&device).unwrap();
+        let mixed = message(tensor::add(&x, &on_device).unwrap_err());
         assert!(mixed.contains("cpu") && mixed.contains(device.name()), "{mixed}");
-        let mixed = product(1.0, x.transposed(), there.plain()).unwrap_err();
+        let mixed = product(1.0, x.transposed(), on_device.plain()).unwrap_err();
         assert!(matches!(mixed, Error::MixedDevices { .. }), "{mixed}");
-        let mixed = tensor::scatter_onto(there, &x, &[0, 1, 2]).unwrap_err();
+        let mixed = tensor::scatter_onto(on_device, &x, &[0, 1, 2]).unwrap_err();
         assert!(matches!(mixed, Error::MixedDevices { .. }), "{mixed}");
     }
 }
@@ -405,28 +405,28 @@ fn products_keep_large_and_small_numbers_apart() {
         .collect();
     CpuLevel::each(|level| {
         let allowed = if level > CpuLevel::Portable { 2e-7 } else { 4e-7 };
-        let found = product(
+        let result = product(
             1.0,
             Matrix::from_vec(m, k, a.clone()).plain(),
             Matrix::from_vec(k, n, b.clone()).plain(),
         );
-        let found = found.unwrap().to_vec().unwrap();
+        let result = result.unwrap().to_vec().unwrap();
         for i in 0..m {
             for j in 0..n {
                 let terms = (0..k).map(|d| f64::from(a[i * k + d]) * f64::from(b[d * n + j]));
                 let (want, size) = terms.fold((0.0, 0.0), |(w, s), t| (w + t, s + t.abs()));
-                assert!((f64::from(found[i * n + j]) - want).abs() <= allowed * size);
+                assert!((f64::from(result[i * n + j]) - want).abs() <= allowed * size);
             }
         }
         let mut broken = a.clone();
         broken[5] = f32::NAN;
-        let found = product(
+        let result = product(
             1.0,
             Matrix::from_vec(m, k, broken).plain(),
             Matrix::from_vec(k, n, b.clone()).plain(),
         )
         .unwrap();
-        let row = found.to_vec().unwrap();
+        let row = result.to_vec().unwrap();
         assert!(
             row[..n].iter().all(|v| v.is_nan()) && row[n..].iter().all(|v| v.is_finite()),
             "a NaN stays in its row"
@@ -513,10 +513,10 @@ fn gradients_equal_finite_differences() {
                 block.dropout = rate;
                 block.attention.dropout = rate;
             }
-            let (found, expected) = directional_derivative(&model, &batch, seed);
+            let (derivative, expected) = directional_derivative(&model, &batch, seed);
             assert!(
-                (found - expected).abs() < 0.01 * expected,
-                "{name} at {rate}: {found} is not {expected}"
+                (derivative - expected).abs() < 0.01 * expected,
+                "{name} at {rate}: {derivative} is not {expected}"
             );
         }
     }

@@ -92,19 +92,19 @@ fn rows_in_bf16() {
                 near("normalized", &done.normalized, &hat);
                 let back = norm::backward(kind, &Wide::of(&done.normalized), &inverse, &ww, &wdy);
                 let terms = inverse.iter().fold(0.0, |most: f64, r| most.max(*r));
-                let found =
+                let computed =
                     tensor::normalize_backward(kind, &done.normalized, &done.inverse_std, &w, &dy);
                 let size = terms * ww.largest() * wdy.largest();
-                super::precision::near("norm backward", &found.unwrap(), &back, size);
+                super::precision::near("norm backward", &computed.unwrap(), &back, size);
             }
             let targets: Vec<u32> = (0..count as u32).map(|i| i % columns as u32).collect();
             let weights: Vec<f32> = (0..count).map(|i| 0.5 + i as f32 / 7.0).collect();
             let (losses, gradient) = loss::cross_entropy(&wx, &targets, &weights);
-            let found = tensor::cross_entropy(&x, &targets, Some(&weights)).unwrap();
-            for (ours, want) in found.0.to_vec().unwrap().iter().zip(&losses) {
+            let computed = tensor::cross_entropy(&x, &targets, Some(&weights)).unwrap();
+            for (ours, want) in computed.0.to_vec().unwrap().iter().zip(&losses) {
                 assert!((f64::from(*ours) - f64::from(*want)).abs() < 1e-4, "{ours} {want}");
             }
-            near("loss gradient", &found.1.unwrap(), &gradient);
+            near("loss gradient", &computed.1.unwrap(), &gradient);
             let dropout = Dropout { rate: 0.4, seed };
             let dropped = tensor::drop_out(dropout, &x).unwrap();
             near("dropout", &dropped, &rows::drop_out(dropout, &wx));
@@ -152,9 +152,9 @@ fn attention_in_bf16() {
             let (out, sums) = tensor::attend(&qkv, &shape).unwrap();
             let want = attention::forward(&wq, None, &shape);
             near("attention", &out, &want, want.largest());
-            let found = tensor::attend_backward(&qkv, &out, &sums, &dy, &shape).unwrap();
+            let computed = tensor::attend_backward(&qkv, &out, &sums, &dy, &shape).unwrap();
             let want = attention::backward(&wq, None, &wdy, &shape).qkv;
-            near("attention backward", &found, &want, want.largest());
+            near("attention backward", &computed, &want, want.largest());
         }
     }
 }
@@ -166,12 +166,12 @@ fn products_in_every_precision() {
         for (m, k, n) in [(1, 1, 1), (64, 300, 2), (130, 768, 96), (7, 33, 5), (256, 64, 3)] {
             let x = activations(&numbers(m, k, 5), &device);
             let w = numbers(n, k, 6).to_device(&device).unwrap();
-            let found = product(0.5, x.plain(), w.transposed()).unwrap();
+            let computed = product(0.5, x.plain(), w.transposed()).unwrap();
             let (wx, ww) = (Wide::of(&x), Wide::of(&w));
             let want = Wide::from_fn(m, n, |i, j| {
                 0.5 * (0..k).map(|d| wx[(i, d)] * ww[(j, d)]).sum::<f64>()
             });
-            let apart = Wide::of(&found).values.into_iter().zip(&want.values);
+            let apart = Wide::of(&computed).values.into_iter().zip(&want.values);
             let apart = apart.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
             assert!(apart < 1.5 * (k as f64).sqrt() / 64.0, "{m}×{k}×{n}: {apart}");
         }
@@ -263,12 +263,12 @@ fn bounds_under_weights_are_never_too_small() {
             let (wa, we) = (Wide::of(&a), Wide::of(&e));
             let weights: Vec<f32> = (0..d * p).map(|i| (i * 7 % 11) as f32 * 0.3).collect();
             let mask: Vec<f32> = (0..d * p).map(|i| f32::from(i % 3 == 0)).collect();
-            let [mut one, mut other] = [0, 1].map(|_| UnitSums::new(RANGES.len()));
+            let [mut first, mut second] = [0, 1].map(|_| UnitSums::new(RANGES.len()));
             let both = [&weights, &mask].map(|given| CoordinateWeights::from(given.clone()));
-            let mut onto = [(&mut one, 1.0), (&mut other, 0.5)];
+            let mut onto = [(&mut first, 1.0), (&mut second, 0.5)];
             let given = [&both[0], &both[1]];
             add_weighted_products(&mut onto, &e, &a, &RANGES, &given).unwrap();
-            for (sums, times, given) in [(one, 1.0, &weights), (other, 0.5, &mask)] {
+            for (sums, times, given) in [(first, 1.0, &weights), (second, 0.5, &mask)] {
                 let mut sums = sums;
                 for (bound, range) in sums.computed().unwrap().iter().zip(&RANGES) {
                     let (exact, most) = gradient(&wa, &we, range);
@@ -310,7 +310,7 @@ fn kept_gradients_are_what_is_added() {
             );
             let all = CoordinateWeights::from(weights.clone());
             let norms = |weights| summed(|sums| sums.add_squared_rows(2.0, &kept, weights));
-            let found = [
+            let kept_squares = [
                 norms(SquareWeights::Ones),
                 norms(SquareWeights::Coordinates(&all)),
                 norms(SquareWeights::Factored { rows: &u, columns: &w }),
@@ -332,8 +332,8 @@ fn kept_gradients_are_what_is_added() {
                     squares(&|i| f64::from(weights[i])),
                     squares(&|i| f64::from(u[i / d]) * f64::from(w[i % d])),
                 ];
-                for (norm, found) in norms.iter().zip(&found) {
-                    let ratio = found[unit] / norm.max(1e-300);
+                for (norm, kept_squares) in norms.iter().zip(&kept_squares) {
+                    let ratio = kept_squares[unit] / norm.max(1e-300);
                     let is_close = (1.0..1.0 + 2e-6).contains(&ratio) || *norm == 0.0;
                     assert!(is_close, "{range:?} {p} × {d}: {ratio}");
                 }
@@ -342,17 +342,17 @@ fn kept_gradients_are_what_is_added() {
                 factors[unit] = 0.371_35;
                 let sum = tensor::vector_sums(&[&kept], &factors).unwrap().remove(0);
                 let added = squared(&Wide::of(&sum).values).sqrt();
-                let norm = f64::from(factors[unit]) * (found[0][unit] / 2.0).sqrt();
+                let norm = f64::from(factors[unit]) * (kept_squares[0][unit] / 2.0).sqrt();
                 assert!(added <= norm && added >= norm * (1.0 - 1e-6), "{added}, not {norm}");
             }
             let factors = [0.5, 1.0, 0.0, 0.25, 1e-3, 2.0];
             let sum = Wide::of(&tensor::vector_sums(&[&kept], &factors).unwrap()[0]);
-            for (i, found) in sum.values.iter().enumerate() {
+            for (i, value) in sum.values.iter().enumerate() {
                 let terms = factors.iter().enumerate();
                 let terms = terms.map(|(unit, c)| f64::from(*c) * stored.row(unit)[i]);
                 let (want, most) =
                     terms.fold((0.0, 0.0), |(sum, most), x| (sum + x, most + f64::abs(x)));
-                assert!((found - want).abs() <= 1e-6 * most, "{found}, not {want}");
+                assert!((value - want).abs() <= 1e-6 * most, "{value}, not {want}");
             }
         }
     }

@@ -18,17 +18,17 @@ fn every_kind_of_tokenizer_equals_the_library() {
         // A text without tokens gets the end-of-text token here.
         let is_something = |row: &&Value| row["ids"] != Value::Array(Vec::new());
         for row in expected["texts"].as_array().unwrap().iter().filter(is_something) {
-            let found = tokenizer.text(&text(&row["text"])).unwrap();
-            assert_eq!(found.ids, numbers(&row["ids"]), "{kind}: {row}");
+            let framed = tokenizer.text(&text(&row["text"])).unwrap();
+            assert_eq!(framed.ids, numbers(&row["ids"]), "{kind}: {row}");
         }
         // GPT-2's tokenizer has no template for pairs.
         let pairs = expected["pairs"].as_array().filter(|_| kind != "tokenizer-bpe");
         for row in pairs.into_iter().flatten() {
-            let found = tokenizer.pair(&text(&row["a"]), &text(&row["b"])).unwrap();
-            assert_eq!(found.ids, numbers(&row["ids"]), "{kind}: {row}");
+            let framed = tokenizer.pair(&text(&row["a"]), &text(&row["b"])).unwrap();
+            assert_eq!(framed.ids, numbers(&row["ids"]), "{kind}: {row}");
             let segments = numbers(&row["type_ids"]);
             let given =
-                if found.segments.is_empty() { vec![0; segments.len()] } else { found.segments };
+                if framed.segments.is_empty() { vec![0; segments.len()] } else { framed.segments };
             assert_eq!(given, segments, "{kind}: {row}");
         }
     }

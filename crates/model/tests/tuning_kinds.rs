@@ -88,7 +88,9 @@ fn ia3_is_saved_for_peft_loaded_and_merged() {
         assert_eq!(config["peft_type"], "IA3");
         let feed_forward = config["feedforward_modules"].as_array().unwrap();
         let targets = config["target_modules"].as_array().unwrap();
-        assert!(!feed_forward.is_empty() && feed_forward.iter().all(|one| targets.contains(one)));
+        assert!(
+            !feed_forward.is_empty() && feed_forward.iter().all(|module| targets.contains(module))
+        );
     }
     let settings =
         Ia3Settings { targets: vec!["k_proj".into()], feed_forward: vec!["down_proj".into()] };
@@ -142,9 +144,9 @@ fn ia3_multiplies_outputs_with_their_bias_and_inputs() {
             let count = bias.len();
             by_hand.parameters.get_mut(id).value = Matrix::from_vec(1, count, bias);
         }
-        let (one, other) =
+        let (first, second) =
             (logits(&model, "bert-classification"), logits(&by_hand, "bert-classification"));
-        assert!(difference(&one, &other) < 1e-5, "{target}");
+        assert!(difference(&first, &second) < 1e-5, "{target}");
     }
 }
 
@@ -166,9 +168,9 @@ fn lora_is_on_the_layers_that_are_named() {
     assert!(targets.iter().all(|path| path.starts_with("bert.encoder.layer.")), "{targets:?}");
     assert_eq!(bert["modules_to_save"], json!(["pooler", "classifier"]));
 
-    let one = there_and_back("llama-causal-lm", lora(&|s| s.layers = Some(vec![1])), true);
+    let config = there_and_back("llama-causal-lm", lora(&|s| s.layers = Some(vec![1])), true);
     let paths = ["model.layers.1.self_attn.q_proj", "model.layers.1.self_attn.v_proj"];
-    assert_eq!(one["target_modules"], json!(paths));
+    assert_eq!(config["target_modules"], json!(paths));
 
     let stabilized = there_and_back("llama-causal-lm", lora(&|s| s.rank_stabilized = true), true);
     assert_eq!((&stabilized["use_rslora"], &stabilized["r"]), (&json!(true), &json!(2)));

@@ -205,12 +205,15 @@ mod tests {
     fn a_frame_is_read_back_and_its_length_is_of_the_task() {
         let (task, hash) = (task(), [9; 32]);
         for count in [1, 5, task.slots as usize] {
-            let one = frame(count, &task);
-            let bytes = one.encode(&task, &hash);
+            let original = frame(count, &task);
+            let bytes = original.encode(&task, &hash);
             assert_eq!(bytes.len(), frame_length(&task));
-            assert_eq!(Frame::decode(&bytes, Kind::Contribution, &task, &hash), Ok(one.clone()));
+            assert_eq!(
+                Frame::decode(&bytes, Kind::Contribution, &task, &hash),
+                Ok(original.clone())
+            );
             // The frame does not show the order in which releases are given.
-            let mut turned = one.clone();
+            let mut turned = original.clone();
             turned.releases.reverse();
             assert_eq!(turned.encode(&task, &hash), bytes);
         }

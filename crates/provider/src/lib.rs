@@ -1,7 +1,7 @@
 //! Owners and a provider over a network, in the local model of differential privacy.
 //!
 //! ```text
-//! owner:     text ─ pre(·) ─ bound ─ + noise ─▶ own ledger ─▶ owner.db ─▶ frame ──HTTPS──▶ provider
+//! owner:     text ─ pre(·) ─ bound ─ + noise ─▶ own ledger ─▶ owner.db ─▶ frame ─HTTPS─▶ provider
 //! provider:  frame ─▶ store ─▶ learners that know the noise ─▶ model ─▶ predictions
 //! ```
 //!

@@ -108,7 +108,7 @@ pub fn train(
     write_atomically(&model.join("README.md"), |out| out.write_all(card.as_bytes()))?;
     write_json(&out.join("training.json"), &trained)?;
     let accuracy = trained.metrics.as_ref().and_then(|metrics| match metrics {
-        Metrics::Classification(found) => Some(found.accuracy),
+        Metrics::Classification(scores) => Some(scores.accuracy),
         Metrics::Language(_) => None,
     });
     let current =
@@ -163,12 +163,12 @@ fn card(folder: &TaskFolder, trained: &Trained) -> String {
     let task = &folder.task;
     let base = escape_markdown(&task.base.name);
     let quality = match &trained.metrics {
-        Some(Metrics::Classification(found)) => format!(
+        Some(Metrics::Classification(scores)) => format!(
             "\n## Metrics\n\nOn a public file of {} texts, without noise: accuracy {:.2} %, F1 \
              {:.4}.\n",
-            found.examples,
-            100.0 * found.accuracy,
-            found.f1
+            scores.examples,
+            100.0 * scores.accuracy,
+            scores.f1
         ),
         _ => String::new(),
     };

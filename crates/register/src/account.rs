@@ -9,48 +9,48 @@ use undertone_accounting::{Accountant, Bounds, Composition, Event, Unit, rounded
 /// A data set with all its runs.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// The data set as it was added.
+    /// The data set as registered.
     pub set: DataSet,
-    /// When it was added, in seconds since 1970.
+    /// Time of registration, in seconds since 1970.
     pub since: u64,
-    /// The cap that holds now.
+    /// The current cap.
     pub cap: Cap,
-    /// Why no further run is allowed, if so.
+    /// Why no further run is allowed, if the data set is closed.
     pub closed: Option<String>,
     /// The runs, in the order of their reservations.
     pub bookings: Vec<Booking>,
 }
 
-/// A reservation and what became of it.
+/// A reservation and its outcome.
 #[derive(Clone, Debug)]
 pub struct Booking {
     /// The planned cost.
     pub reservation: Reservation,
-    /// When it was made, in seconds since 1970.
+    /// Time of the reservation, in seconds since 1970.
     pub at: u64,
-    /// Hash of its line.
+    /// Hash of the reservation's line.
     pub hash: String,
-    /// What became of it.
+    /// The outcome.
     pub status: Status,
 }
 
-/// What became of a reservation.
+/// The outcome of a reservation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// The run has not ended, as far as is known: the planned cost counts.
+    /// The run is not known to have ended: the planned cost counts.
     Open,
-    /// The actual cost counts, since the given time.
+    /// Settled at the given time: the actual cost counts.
     Settled(u64, Settlement),
-    /// Given back at the given time, for a reason: nothing counts.
+    /// Released at the given time, for a reason: nothing counts.
     Released(u64, String),
 }
 
-/// Whether a planned run fits into what is left.
+/// Whether a planned run fits into the remaining budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fit {
     /// ε of all runs together, at the cap's δ.
     Within(f64),
-    /// It does not fit.
+    /// The run does not fit.
     Over {
         /// ε of all runs together; infinite if it is more than the accountant certifies.
         total: f64,
@@ -61,7 +61,7 @@ pub enum Fit {
 }
 
 impl Booking {
-    /// The cost that counts: the actual one, or else the planned one.
+    /// The cost that counts: the actual cost if settled, otherwise the planned one.
     pub fn counts(&self) -> Option<&Cost> {
         match &self.status {
             Status::Open => Some(&self.reservation.cost),
@@ -82,7 +82,7 @@ impl Account {
         self.composition(|_| true)
     }
 
-    /// The releases of settled runs alone.
+    /// The releases of settled runs only.
     pub fn spent(&self) -> Composition {
         self.composition(|status| matches!(status, Status::Settled(..)))
     }
@@ -102,7 +102,7 @@ impl Account {
         at_delta(releases, self.cap.delta)
     }
 
-    /// Refuses a cost whose guarantee is of another kind than the data set's budget.
+    /// Rejects a cost whose guarantee is of a different kind than the data set's budget.
     pub fn check_kind(&self, cost: &Cost) -> Result<()> {
         let name = &self.set.name;
         if cost.unit != self.set.unit {
@@ -145,7 +145,8 @@ impl Account {
         Ok(Fit::Over { total, would_fit: self.largest_that_fits(&committed, cost) })
     }
 
-    /// ε at the run's δ of the same releases with the least more noise that fits, rounded down.
+    /// ε at the run's δ of the same releases with just enough additional noise to fit, rounded
+    /// down.
     fn largest_that_fits(&self, committed: &Composition, cost: &Cost) -> Option<f64> {
         // The accountant's certified range bounds the noise.
         let most = cost.releases.parts().iter().map(|part| match part.event {
@@ -171,7 +172,7 @@ impl Account {
         (rounded > 0.0).then_some(rounded)
     }
 
-    /// Why a run may not begin at this time, whatever it costs.
+    /// Why a run may not start at this time, regardless of its cost.
     pub fn check_open(&self, at: u64) -> Result<()> {
         let name = &self.set.name;
         if let Some(reason) = &self.closed {
@@ -188,7 +189,7 @@ impl Account {
         }
     }
 
-    /// The sentence for a run that does not fit.
+    /// The message for a run that does not fit.
     pub fn over_cap(&self, cost: &Cost, total: f64, would_fit: Option<f64>) -> Error {
         let committed = self.epsilon_of(&self.committed());
         let taken = committed.map_or(f64::INFINITY, |bounds| bounds.upper);

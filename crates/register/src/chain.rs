@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 /// A line of the register.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Seconds since 1970, by the clock of the machine that wrote it.
+    /// Seconds since 1970, by the clock of the machine that wrote the line.
     pub at: u64,
-    /// What it records.
+    /// The recorded entry.
     pub entry: Entry,
-    /// Its hash.
+    /// The line's hash.
     pub hash: String,
 }
 
@@ -27,7 +27,7 @@ struct Body {
 
 const HASH_KEY: &str = ",\"hash\":\"";
 
-/// The text of a line that follows the one with the hash `previous`, with its line break, and its
+/// The text of the line after the one with the hash `previous`, including its line break, and its
 /// hash.
 pub fn seal(at: u64, entry: Entry, previous: &str) -> (String, String) {
     let body = Body { at, entry, previous: previous.to_owned() };
@@ -37,7 +37,7 @@ pub fn seal(at: u64, entry: Entry, previous: &str) -> (String, String) {
     (format!("{}{HASH_KEY}{hash}\"}}\n", json.strip_suffix('}').unwrap_or(&json)), hash)
 }
 
-/// Parses whole lines. `place` is the register's, for messages.
+/// Parses complete lines. `place` is the register's location, for messages.
 pub fn parse(text: &str, place: &str) -> Result<Vec<Line>> {
     let mut lines: Vec<Line> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -54,7 +54,7 @@ pub fn parse(text: &str, place: &str) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// The hash of the last of whole lines that were parsed or sealed before.
+/// The hash of the last of several complete lines that were parsed or sealed before.
 pub fn last_hash(text: &str) -> &str {
     let last = text.lines().last().and_then(|line| line.rsplit_once(HASH_KEY));
     last.and_then(|(_, rest)| rest.strip_suffix("\"}")).unwrap_or_default()

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use undertone_accounting::{Accountant, Bounds, Composition, Event, epsilon};
 
-/// Bounds on ε at δ; an upper bound of infinity where the accountant certifies none.
+/// Bounds on ε at δ; the upper bound is infinite where the accountant certifies none.
 pub fn at_delta(releases: &Composition, delta: f64) -> Result<Bounds> {
     use undertone_accounting::Error as Accounting;
     if releases.releases() == 0 {
@@ -19,9 +19,9 @@ pub fn at_delta(releases: &Composition, delta: f64) -> Result<Bounds> {
 }
 
 /// Both compositions together.
-pub fn join(one: &Composition, other: &Composition) -> Composition {
-    let mut all = one.clone();
-    other.parts().iter().for_each(|part| all.push(part.event, part.count));
+pub fn join(first: &Composition, second: &Composition) -> Composition {
+    let mut all = first.clone();
+    second.parts().iter().for_each(|part| all.push(part.event, part.count));
     all
 }
 

@@ -1,4 +1,4 @@
-//! How a budget was spent over time, and when it will be exhausted at the same pace.
+//! How a budget was spent over time, and when it will be exhausted at the current pace.
 
 use crate::account::{Account, Status};
 use crate::compose::{at_delta, join, quieter};
@@ -6,7 +6,7 @@ use crate::error::Result;
 use undertone_accounting::calibrate::least_noise;
 use undertone_accounting::{Accountant, Composition, Event};
 
-/// ε at a time.
+/// ε at some time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Seconds since 1970.
@@ -17,13 +17,13 @@ pub struct Point {
     pub committed: f64,
 }
 
-/// Number of points of a course, at most: each costs two answers of the accountant.
+/// Maximum number of points: each takes two accountant queries.
 const POINTS: usize = 40;
 
 const DAY: u64 = 86_400;
 
 impl Account {
-    /// ε whenever it changed, at the cap's δ, from when the data set was added until `now`.
+    /// ε at the cap's δ at each change, from the registration of the data set until `now`.
     pub fn course(&self, now: u64) -> Result<Vec<Point>> {
         let mut times: Vec<u64> = self.bookings.iter().map(|booking| booking.at).collect();
         times.extend(self.bookings.iter().filter_map(|booking| match booking.status {
@@ -47,7 +47,7 @@ impl Account {
         Ok(points)
     }
 
-    /// What was settled, and what was settled or reserved, at a time.
+    /// What was settled, and what was settled or reserved, at some time.
     fn at(&self, time: u64) -> (Composition, Composition) {
         let mut spent = Composition::new(self.set.adjacency);
         let mut committed = spent.clone();
@@ -66,7 +66,8 @@ impl Account {
     }
 
     /// The largest ε, at the cap's δ, of one more Gaussian release that fits; `None` if none does.
-    /// It says how much is left better than the difference of two ε, which do not add up.
+    /// This describes the remaining budget better than a difference of two ε, since ε is not
+    /// additive.
     pub fn room(&self) -> Result<Option<f64>> {
         let committed = self.committed();
         let event = Event::Gaussian { noise_multiplier: 1.0, sensitivity: 1.0 };
@@ -79,8 +80,8 @@ impl Account {
     }
 
     /// The day on which the cap is reached if the same mix of runs continues at the pace of the
-    /// time since the data set was added. `None` before there are two runs and a day to judge by,
-    /// or if it is more than a hundred years ahead.
+    /// time since the data set was added. `None` before there are two runs and a day of history, or
+    /// if it is more than a hundred years ahead.
     pub fn exhausted_at(&self, now: u64) -> Result<Option<u64>> {
         let committed = self.committed();
         let elapsed = now.saturating_sub(self.since);
@@ -88,7 +89,7 @@ impl Account {
         if counting < 2 || elapsed < DAY {
             return Ok(None);
         }
-        // All of it again and again, in steps of a hundredth.
+        // Repeat all of it, in steps of a hundredth.
         let times = |hundredths: u64| {
             let mut all = Composition::new(committed.adjacency);
             for part in committed.parts() {

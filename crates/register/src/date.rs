@@ -25,11 +25,12 @@ pub fn end_of_day(text: &str) -> Option<u64> {
         return None;
     }
     let days = days_until(year, month, day);
-    // 31 April would be 1 May.
+    // April 31 would be May 1.
     (civil(days) == (year, month, day)).then_some(days * DAY + DAY - 1)
 }
 
-/// Days from 1970-01-01, by years that begin in March, so that a leap day is the last of its year.
+/// Days since 1970-01-01, with years that begin in March, so that a leap day is the last day of its
+/// year.
 fn days_until(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let since_march = (month + 9) % 12;

@@ -17,18 +17,18 @@ pub enum Entry {
     },
     /// A data set gets a budget.
     Add(DataSet),
-    /// A run takes its planned cost, before it reads anything.
+    /// A run reserves its planned cost before it reads anything.
     Reserve(Reservation),
-    /// A run has ended: its actual cost takes the place of the planned one.
+    /// A run has ended: its actual cost replaces the planned one.
     Settle(Settlement),
-    /// A reservation is given back: its run released nothing.
+    /// A reservation is released, because its run released nothing.
     Release {
         /// The reservation's id.
         reservation: String,
         /// Why nothing was released.
         reason: String,
     },
-    /// A data set gets another cap.
+    /// The cap of a data set changes.
     Cap {
         /// The data set.
         dataset: Name,
@@ -41,7 +41,7 @@ pub enum Entry {
     Close {
         /// The data set.
         dataset: Name,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -49,13 +49,13 @@ pub enum Entry {
 /// Layout of the lines that are written.
 pub const FORMAT: u32 = 1;
 
-/// The key of a data set: a name and a version that its owner declares. It is no hash of rows, so
-/// that adding a row does not open another budget.
+/// The key of a data set: a name and a version declared by its owner. It is not a hash of the rows,
+/// so that adding a row does not open a new budget.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Name {
-    /// What its owner calls it.
+    /// The name given by the owner.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: String,
 }
 
@@ -66,7 +66,7 @@ impl std::fmt::Display for Name {
 }
 
 impl Name {
-    /// Refuses names that could be mistaken for each other or for `name@version`.
+    /// Rejects names that could be mistaken for each other or for `name@version`.
     pub fn check(&self) -> Result<()> {
         let plain = |text: &str| {
             (1..=64).contains(&text.len())
@@ -82,7 +82,7 @@ impl Name {
     }
 }
 
-/// The most that all runs together may cost.
+/// The maximum cost of all runs together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cap {
     /// ε of all runs together, at `delta`.
@@ -100,32 +100,32 @@ impl std::fmt::Display for Cap {
 /// A data set and its budget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataSet {
-    /// Its key.
+    /// The key.
     pub name: Name,
     /// The people it covers, in words.
     pub covers: String,
     /// The declared number of privacy units, from which runs compute sampling rate and steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub units: Option<u64>,
-    /// The privacy unit of all its runs.
+    /// The privacy unit, for all its runs.
     pub unit: Unit,
-    /// The relation between neighboring data sets, of all its runs.
+    /// The relation between neighboring data sets, for all its runs.
     pub adjacency: Adjacency,
-    /// What the adversary sees, of all its runs.
+    /// What the adversary sees, for all its runs.
     pub threat: Threat,
-    /// The cap that it begins with.
+    /// The initial cap.
     pub cap: Cap,
     /// Who approved the budget.
     pub approver: String,
-    /// The last second at which runs may begin, since 1970.
+    /// The last second at which runs may start, since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
-    /// The owner declares that nobody is in this and in another version of the same name.
+    /// The owner declares that nobody is in both this version and another version of the same name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub other_people: bool,
 }
 
-/// The cost of a run: what it releases, and which guarantee that is for.
+/// The cost of a run: its releases, and the guarantee they are for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// The privacy unit.
@@ -164,8 +164,8 @@ pub struct Settlement {
     pub entries: u64,
     /// Hash of the last line of the run's ledger.
     pub ledger: String,
-    /// Whether the run made fewer releases than planned. Its cost then assumes that it was not
-    /// stopped because of anything that it released or showed.
+    /// Whether the run made fewer releases than planned. Its cost then assumes that the decision to
+    /// stop did not depend on anything it released or displayed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut_short: bool,
 }

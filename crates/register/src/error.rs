@@ -1,8 +1,8 @@
-//! Errors, each one sentence that says what to do.
+//! Errors: one sentence each, with what to do.
 
 use std::path::Path;
 
-/// Why the register refused, or could not be used.
+/// Why the register refused a request, or could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request cannot be granted, or the register is damaged.

@@ -1,8 +1,8 @@
 //! The store in one file, with an exclusive lock and an fsync for each line.
 //!
-//! A line is written and synced before the file beside it (`.head`: number of lines and last hash)
-//! is replaced. So the head is at most one line behind, and whatever follows it is decided by the
-//! next writer, under the lock:
+//! A line is written and synced before the file beside the register (`.head`: number of lines and
+//! last hash) is replaced. So the head is at most one line behind, and the next writer decides,
+//! under the lock, about anything after it:
 //!
 //! | found after the head | what happened | what is done |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | a part of a line | killed while writing; nobody was told that it is there | removed |
 //! | a whole line | killed before the head was replaced | kept: it counts |
 //!
-//! Fewer lines than the head says, or another last hash, is damage, and nothing is written.
+//! Fewer lines than the head states, or a different last hash, mean damage, and nothing is written.
 
 use crate::chain;
 use crate::error::{Error, Result};
@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use undertone_settings::write_atomically;
 
-/// How long to wait for other processes.
+/// Maximum time to wait for other processes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Larger than any register: a million lines.
+/// Maximum size of a register, larger than any real one: a million lines.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// A register's file.
@@ -34,7 +34,7 @@ pub struct FileStore {
     path: PathBuf,
 }
 
-/// What the file beside the register holds.
+/// The contents of the file beside the register.
 #[derive(Serialize, Deserialize)]
 struct Head {
     lines: u64,
@@ -78,7 +78,7 @@ impl FileStore {
     pub fn open(path: &Path) -> Result<Self> {
         check_kind(path)?;
         match std::fs::metadata(path) {
-            // Under its own name, whatever links lead to it: the head is beside that one.
+            // Under its real name, after resolving links: the head is beside that file.
             Ok(metadata) if metadata.is_file() => {
                 let path = path.canonicalize().map_err(Error::io(path, "could not be opened"))?;
                 Ok(Self { path })
@@ -107,7 +107,7 @@ impl FileStore {
         ))
     }
 
-    /// Waits for the lock, which ends with the file's handle.
+    /// Waits for the lock, which is released with the file's handle.
     fn lock(&self, file: &File, exclusive: bool) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -130,7 +130,7 @@ impl FileStore {
         }
     }
 
-    /// The whole lines, checked against the head; and the length of the file.
+    /// The complete lines, checked against the head, and the length of the file.
     fn whole_lines(&self, file: &mut File) -> Result<(String, u64)> {
         let mut bytes = Vec::new();
         let problem = Error::io(&self.path, "could not be read");
@@ -178,7 +178,7 @@ impl FileStore {
     }
 }
 
-/// Refuses an address of a database, which would be taken for the name of a file.
+/// Rejects the address of a database, which would be mistaken for a file name.
 fn check_kind(path: &Path) -> Result<()> {
     let text = path.to_string_lossy();
     match ["postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme)) {
@@ -209,7 +209,7 @@ impl Store for FileStore {
             // Torn by a crash, and never acknowledged.
             file.set_len(whole).map_err(Error::io(&self.path, "could not be repaired"))?;
         }
-        // The line before may have been written by a process that died before it wrote the head.
+        // The previous line may have been written by a process that died before it wrote the head.
         self.write_head_if_behind(&text)?;
         let Some(line) = decide(&text)? else { return Ok(()) };
         let written = file
@@ -217,7 +217,7 @@ impl Store for FileStore {
             .and_then(|_| file.write_all(line.as_bytes()))
             .and_then(|()| file.sync_data());
         if let Err(source) = written {
-            // What was not acknowledged is not to be found later, if that can be helped.
+            // Remove the unacknowledged line, if possible, so that nobody finds it later.
             let _ = file.set_len(whole);
             return Err(Error::io(&self.path, "could not be written, and nothing was recorded")(
                 source,

@@ -1,4 +1,4 @@
-//! What the owner of the data decides: data sets, caps and their end.
+//! The decisions of the data's owner: data sets, caps and closing.
 
 use crate::account::shown;
 use crate::entry::{Cap, DataSet, Entry, Name};
@@ -32,7 +32,7 @@ impl Register {
         Ok(())
     }
 
-    /// Changes the cap of a data set; refused below what is spent or reserved.
+    /// Changes the cap of a data set. A cap below what is spent or reserved is refused.
     pub fn set_cap(&self, dataset: &Name, cap: Cap, approver: &str) -> Result<()> {
         check_cap(cap)?;
         self.append(Clock::MustBeRight, &mut |state, _| {

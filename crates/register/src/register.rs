@@ -9,7 +9,7 @@ use crate::store::Store;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Clocks of several machines may differ by this much, in seconds.
+/// Maximum difference between the clocks of several machines, in seconds.
 const CLOCK_SKEW: u64 = 600;
 
 /// A register of budgets.
@@ -46,12 +46,12 @@ impl Register {
         Ok(Self { store: Box::new(FileStore::open(path)?), clock: now })
     }
 
-    /// The same register by another clock, for tests.
+    /// The same register with a different clock, for tests.
     pub fn with_clock(self, clock: fn() -> u64) -> Self {
         Self { clock, ..self }
     }
 
-    /// What the register is called in messages.
+    /// The register's name in messages.
     pub fn place(&self) -> String {
         self.store.place()
     }
@@ -61,12 +61,12 @@ impl Register {
         State::of(&self.lines()?, &self.place())
     }
 
-    /// Its lines, checked against each other.
+    /// The lines, checked against each other.
     pub(crate) fn lines(&self) -> Result<Vec<chain::Line>> {
         chain::parse(&self.store.read()?, &self.place())
     }
 
-    /// Appends what `decide` returns for the state and the time; the hash of the last line.
+    /// Appends what `decide` returns for the state and the time. Returns the hash of the last line.
     pub(crate) fn append(
         &self,
         clock: Clock,
@@ -95,11 +95,11 @@ impl Register {
     }
 }
 
-/// What an entry needs of the clock.
+/// What an entry requires of the clock.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Clock {
-    /// It decides by the time: a clock that was set back is refused.
+    /// The entry depends on the time: a clock that was set back is refused.
     MustBeRight,
-    /// It records what has happened, which must not be lost.
+    /// The entry records an event that must not be lost.
     MayBeWrong,
 }

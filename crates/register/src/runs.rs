@@ -1,4 +1,4 @@
-//! What runs do: reserve before they read, settle when they have ended.
+//! The operations of runs: reserve before reading, settle at the end.
 
 use crate::account::{Fit, Status, shown};
 use crate::entry::{Cost, Entry, Name, Reservation, Settlement};
@@ -9,7 +9,7 @@ use undertone_accounting::Composition;
 
 impl Register {
     /// Reserves the planned cost of a run, and returns the hash of its line. Refused if all runs
-    /// together would exceed the cap. The same reservation again is the one that was made.
+    /// together would exceed the cap. Repeating a reservation returns the existing one.
     pub fn reserve(&self, wanted: &Reservation) -> Result<String> {
         let mut made = None;
         let hash = self.append(Clock::MustBeRight, &mut |state, at| {
@@ -32,7 +32,7 @@ impl Register {
         Ok(made.unwrap_or(hash))
     }
 
-    /// Refuses costs that would not fit together, without reserving anything.
+    /// Rejects costs that would not fit together, without reserving anything.
     pub fn check(&self, dataset: &Name, costs: &[Cost]) -> Result<()> {
         let state = self.state()?;
         let account = state.account(dataset).ok_or_else(|| unknown(dataset))?;
@@ -56,8 +56,8 @@ impl Register {
         }
     }
 
-    /// Replaces the planned cost of a run by its actual one. The same settlement again does nothing;
-    /// a longer ledger of the same run replaces the shorter one.
+    /// Replaces the planned cost of a run by its actual one. Repeating a settlement does nothing; a
+    /// longer ledger of the same run replaces the shorter one.
     pub fn settle(&self, settlement: &Settlement) -> Result<()> {
         self.append(Clock::MayBeWrong, &mut |state, _| {
             let Some((account, booking)) = state.booking(&settlement.reservation) else {
@@ -87,14 +87,15 @@ impl Register {
                         booking.reservation.run
                     )))
                 }
-                // A run that went on after its reservation was given back has spent all the same.
+                // A run that continued after its reservation was released has spent budget
+                // nonetheless.
                 _ => Ok(Some(Entry::Settle(settlement.clone()))),
             }
         })?;
         Ok(())
     }
 
-    /// Gives back a reservation whose run released nothing.
+    /// Releases the reservation of a run that released nothing.
     pub fn release(&self, reservation: &str, reason: &str) -> Result<()> {
         self.append(Clock::MayBeWrong, &mut |state, _| {
             let (_, booking) = state.booking(reservation).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! The state that the lines of a register lead to.
+//! The state of a register after all its lines.
 
 use crate::account::{Account, Booking, Status};
 use crate::chain::Line;
@@ -21,7 +21,7 @@ pub struct State {
 }
 
 impl State {
-    /// Replays the lines. An entry that could not have been written is damage.
+    /// Replays the lines. An entry that could not have been written means damage.
     pub fn of(lines: &[Line], place: &str) -> Result<Self> {
         let damaged = |number: usize, why: &str| {
             Error::refused(format!(
@@ -49,7 +49,7 @@ impl State {
         Ok(state)
     }
 
-    /// Takes in one more line; an error says what is wrong with it.
+    /// Applies one more line; the error says what is wrong with it.
     fn take(&mut self, line: &Line) -> std::result::Result<(), String> {
         match &line.entry {
             Entry::Begin { .. } => return Err("begins the register again".to_owned()),
@@ -100,7 +100,8 @@ impl State {
         self.accounts.iter().find(|account| account.set.name == *name)
     }
 
-    /// The data set that a person names: `name`, if it has one version, or `name@version`.
+    /// The data set with a name as typed by a person: `name`, if it has one version, or
+    /// `name@version`.
     pub fn find(&self, text: &str) -> Result<&Account> {
         let (name, version) = match text.split_once('@') {
             Some((name, version)) => (name, Some(version)),
@@ -117,7 +118,7 @@ impl State {
             names.join(", ")
         };
         match matching.as_slice() {
-            [one] => Ok(one),
+            [booking] => Ok(booking),
             [] if self.accounts.is_empty() => Err(Error::refused(format!(
                 "the register has no data set {text}; add it with: undertone register add"
             ))),

@@ -10,16 +10,16 @@ use crate::state::State;
 pub struct Verified {
     /// Number of lines.
     pub lines: u64,
-    /// Hash of the last line: whoever notes it elsewhere can detect that everything was rewritten.
+    /// Hash of the last line. Noting it elsewhere allows detecting a rewrite of the whole register.
     pub hash: String,
     /// Everything that the register holds.
     pub state: State,
 }
 
 impl Register {
-    /// Checks every line: its hash, that it follows the one before, that it is possible after those
-    /// before it, and that no reservation was made over the cap. `noted` are hashes of lines that
-    /// were noted elsewhere, which must be in the register.
+    /// Checks every line: that its hash is correct, that it follows the previous line, that its
+    /// entry is valid after the entries before it, and that no reservation exceeds the cap. `noted`
+    /// are hashes that were noted elsewhere; lines with these hashes must be in the register.
     pub fn verify(&self, noted: &[String]) -> Result<Verified> {
         let (place, lines) = (self.place(), self.lines()?);
         let state = State::of(&lines, &place)?;

@@ -11,7 +11,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, about: &str) {
     assert!(sentence.contains(about) && !sentence.contains('\n'), "{sentence}, not {about}");
 }
 
-/// ε of all runs is that of their events together: less than the sum, more than the largest.
+/// ε of all runs is the ε of their events together: less than the sum, more than the largest.
 #[test]
 fn runs_are_composed_by_their_events() {
     let folder = tempfile::tempdir().unwrap();
@@ -23,13 +23,13 @@ fn runs_are_composed_by_their_events() {
     }
     let state = register.state().unwrap();
     let account = state.find("letters").unwrap();
-    let found = account.epsilon_of(&account.spent()).unwrap().upper;
+    let upper = account.epsilon_of(&account.spent()).unwrap().upper;
     // Two Gaussian mechanisms are one with μ² the sum of theirs.
     let mu: f64 = (4.0_f64 / 4.0 + 4.0 / 9.0).sqrt();
     let truth = epsilon(&cost(1.0 / mu, 1).releases, DELTA, Accountant::Auto).unwrap().epsilon;
-    assert!((found - truth.upper).abs() < 1e-6, "{found}, not {truth:?}");
+    assert!((upper - truth.upper).abs() < 1e-6, "{upper}, not {truth:?}");
     let alone = |noise| epsilon(&cost(noise, 4).releases, DELTA, Accountant::Auto).unwrap();
-    assert!(found < alone(2.0).epsilon.upper + alone(3.0).epsilon.upper - 0.5);
+    assert!(upper < alone(2.0).epsilon.upper + alone(3.0).epsilon.upper - 0.5);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn what_would_exceed_the_cap_is_refused_with_what_would_fit() {
         .and_then(|rest| rest.split(' ').next())
         .and_then(|number| number.parse().ok())
         .unwrap_or_else(|| panic!("{sentence}"));
-    // It really fits, and hardly more does.
+    // It does fit, and hardly more does.
     let with = |target: f64| {
         let noise = undertone_accounting::calibrate::noise_multiplier(
             target,
@@ -62,7 +62,7 @@ fn what_would_exceed_the_cap_is_refused_with_what_would_fit() {
     };
     refused(register.reserve(&with(fits * 1.01)), "over its cap");
     register.reserve(&with(fits)).unwrap();
-    // Once the first is given back, as much fits again as it took.
+    // Once the first reservation is released, its cost fits again.
     register.release(&first.id, "the file was missing").unwrap();
     register.reserve(&reservation(cost(2.0, 1))).unwrap();
 }
@@ -155,7 +155,7 @@ fn a_clock_that_was_set_back_loses_no_settlement() {
     assert!(at > 1_700_000_000, "times do not fall: {at}");
 }
 
-/// Spent, reserved and given back over time; and the pace of the past, continued.
+/// Spent, reserved and released budget over time, and the extrapolated pace.
 #[test]
 fn the_course_of_a_budget_is_that_of_its_entries() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn the_course_of_a_budget_is_that_of_its_entries() {
     let start = Register::open(&path).unwrap().state().unwrap().latest;
     let wanted: Vec<_> = (0..4).map(|_| reservation(cost(6.0, 1))).collect();
     let register = Register::open(&path).unwrap();
-    wanted.iter().for_each(|one| drop(register.reserve(one).unwrap()));
+    wanted.iter().for_each(|planned| drop(register.reserve(planned).unwrap()));
     register.settle(&settlement(&wanted[0].id, cost(6.0, 1), 1)).unwrap();
     register.release(&wanted[1].id, "nothing was read").unwrap();
     let state = register.state().unwrap();
@@ -188,8 +188,8 @@ fn the_course_of_a_budget_is_that_of_its_entries() {
     assert!(room > 4.0 - committed && room < 4.0, "{room}, {committed}");
 }
 
-/// What a run has spent counts once, whatever is repeated, and even if somebody gave its
-/// reservation back.
+/// What a run has spent counts once, whatever is repeated, and even if its reservation was
+/// released.
 #[test]
 fn a_settlement_counts_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Every edit is found.
+//! Every edit is detected.
 
 use crate::*;
 use std::fs;
 use undertone_register::Error;
 
-/// A register with one of each entry; its file and the file beside it.
+/// A register with one entry of each kind: its file and the file beside it.
 fn filled(folder: &Path) -> (Register, std::path::PathBuf, std::path::PathBuf) {
     let register = register(folder, 8.0);
     let (first, second) = (reservation(cost(5.0, 2)), reservation(cost(6.0, 1)));
@@ -22,7 +22,7 @@ fn damaged(register: &Register, what: &str) {
     let sentence = error.to_string();
     assert!(matches!(error, Error::Refused(_)), "{what}: {sentence}");
     assert!(sentence.contains("register") && !sentence.contains('\n'), "{what}: {sentence}");
-    // Nothing is written to a register that is damaged.
+    // Nothing is written to a damaged register.
     let add = register.add(DataSet { other_people: true, ..data_set("9", 1.0) });
     assert!(add.is_err(), "{what}");
 }
@@ -74,7 +74,7 @@ fn lines_that_are_missing_or_moved_are_found() {
     register.verify(&[]).unwrap();
 }
 
-/// Rewriting everything with new hashes is found by a hash that was noted elsewhere.
+/// A rewrite of everything with new hashes is detected by a hash that was noted elsewhere.
 #[test]
 fn a_rewritten_register_lacks_the_hashes_that_were_noted() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,8 +89,8 @@ fn a_rewritten_register_lacks_the_hashes_that_were_noted() {
     assert!(error.contains("no line with the hash"), "{error}");
 }
 
-/// A line that a crash cut off was never acknowledged: it is ignored, and then removed. A whole
-/// line of which the file beside does not know yet counts.
+/// A line that a crash cut off was never acknowledged: it is ignored, and then removed. A complete
+/// line that the file beside the register does not yet include counts.
 #[test]
 fn a_crash_while_writing_leaves_the_line_whole_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();

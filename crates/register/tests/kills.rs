@@ -12,8 +12,8 @@ const LOG: &str = "UNDERTONE_TEST_LOG";
 /// Each reservation costs this much; about `FIT` of them fit under the cap.
 const NOISE: f64 = 50.0;
 
-/// A child of the test below; on its own it does nothing. What it was told, it writes to its log:
-/// a line is written by one call, which a kill does not tear.
+/// A child process of the test below; on its own it does nothing. It logs every acknowledgment it
+/// receives. Each line is written by a single call, so a kill does not tear it.
 #[test]
 fn spends_until_it_is_killed() {
     let (Ok(path), Ok(log)) = (std::env::var(REGISTER), std::env::var(LOG)) else { return };
@@ -90,13 +90,13 @@ fn kills_at_any_point_neither_overspend_nor_lose_a_settlement() {
     let account = verified.state.find("letters").unwrap();
     let total = account.epsilon_of(&account.committed()).unwrap().upper;
     assert!(total <= account.cap.epsilon, "{total}, over {}", account.cap);
-    let mut told = 0;
+    let mut acknowledged = 0;
     for line in logs(folder.path()).lines() {
         let (what, id) = line.split_once(' ').unwrap();
         if what == "refused" {
             continue;
         }
-        told += 1;
+        acknowledged += 1;
         let (_, booking) = verified.state.booking(id).unwrap_or_else(|| panic!("{line} is lost"));
         match (what, &booking.status) {
             ("settled", Status::Settled(..)) | ("released", Status::Released(..)) => {}
@@ -104,11 +104,11 @@ fn kills_at_any_point_neither_overspend_nor_lose_a_settlement() {
             (_, other) => panic!("{line}, but it is {other:?}"),
         }
     }
-    assert!(killed > 3 && told > 20, "{killed} kills, {told} entries");
+    assert!(killed > 3 && acknowledged > 20, "{killed} kills, {acknowledged} entries");
     println!("{} reservations, {killed} kills, ε = {total:.4}", account.bookings.len());
 }
 
-/// What all children were told.
+/// The acknowledgments that all children received.
 fn logs(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let logs = entries.filter(|path| path.extension().is_some_and(|ending| ending == "log"));

@@ -1,4 +1,5 @@
-//! The page on a register: for each data set what is spent, what is left, and when it ends.
+//! The page on a register: for each data set, the spent and the remaining budget, and when it will
+//! be exhausted.
 
 use crate::chart::{Axis, Bar, Chart, Group, Mark, Plot, Series, bars};
 use crate::document::{Block, Document, Section, Table};
@@ -10,10 +11,10 @@ use undertone_register::{Account, Booking, Point, Status, date, day_and_time};
 
 const DAY: f64 = 86_400.0;
 
-/// Number of runs whose bars are drawn: the last ones.
+/// Maximum number of runs in the bar chart, which shows the last ones.
 const BARS: usize = 12;
 
-/// The page on some data sets. `hash` is that of the register's last line.
+/// The page on some data sets. `hash` is the hash of the register's last line.
 pub fn budgets(accounts: &[&Account], now: u64, hash: &str) -> Result<Document> {
     let mut sections = vec![overview(accounts, hash)?];
     for account in accounts {
@@ -91,7 +92,7 @@ fn about(account: &Account, now: u64) -> Result<Vec<Section>> {
     Ok(vec![section.with(Block::Table(runs(account)?))])
 }
 
-/// What still fits, in words.
+/// The remaining budget, in words.
 fn left(account: &Account) -> Result<String> {
     if account.closed.is_some() {
         return Ok("nothing: the budget is closed".to_owned());
@@ -126,7 +127,7 @@ fn time(x: f64) -> String {
     day_and_time((x * DAY) as u64)[5..16].to_owned()
 }
 
-/// ε over time: steps of settled runs and of all that is reserved, and the cap.
+/// ε over time: steps for settled runs and for all reservations, and the cap.
 fn over_time(account: &Account, course: &[Point]) -> Result<Chart> {
     let at = |point: &Point| point.at as f64 / DAY;
     let steps = |value: fn(&Point) -> f64| -> Vec<(f64, f64)> {
@@ -163,7 +164,7 @@ fn over_time(account: &Account, course: &[Point]) -> Result<Chart> {
     plot.chart("Spent over time", &description, table)
 }
 
-/// ε of each run alone at the cap's δ, beside the cap.
+/// ε of each run alone at the cap's δ, compared with the cap.
 fn by_run(account: &Account) -> Result<Chart> {
     let skipped = account.bookings.len().saturating_sub(BARS);
     let mut all = Vec::new();

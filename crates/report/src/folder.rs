@@ -144,10 +144,10 @@ impl Run {
 fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String>> {
     let (Some(one_run), Some(ledger)) = (&audit.one_run, ledger) else { return Ok(None) };
     let refuted = one_run.promised_curve_is_refuted;
-    let found = &one_run.found;
-    let proved = ledger.guarantee(found.delta)?.epsilon.upper;
+    let result = &one_run.found;
+    let proved = ledger.guarantee(result.delta)?.epsilon.upper;
     // Without the figure, which comes from the data: public reports contain this sentence too.
-    let said = if found.epsilon_lower > proved {
+    let said = if result.epsilon_lower > proved {
         "canaries show a larger ε than the ledger proves"
     } else if refuted == Some(true) {
         "canaries were distinguished better than the ledger's privacy curve allows"
@@ -157,7 +157,7 @@ fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String
     Ok(Some(format!(
         "{said} (by an audit with {:.0} % confidence); repeat it with more canaries, and do not \
          release the model meanwhile",
-        100.0 * found.confidence
+        100.0 * result.confidence
     )))
 }
 

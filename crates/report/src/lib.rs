@@ -15,7 +15,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`budgets`] is a page of another kind: the budgets of data sets, from a register.
+//! [`budgets`] is a different kind of page: the budgets of data sets, from a register.
 //!
 //! No model is loaded: everything is read from the run folder. Every ε is that of the ledger's
 //! [`Guarantee`](undertone_accounting::Guarantee).

@@ -1,4 +1,4 @@
-//! Formatting of numbers and names. Privacy bounds are rounded up, towards more privacy loss.
+//! Formatting of numbers and names. Privacy bounds are rounded up, toward more privacy loss.
 
 use undertone_accounting::{Adjacency, Bounds, Mode, Threat, Unit, rounded_up};
 
@@ -31,7 +31,7 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// The certified interval of ε, rounded outwards.
+/// The certified interval of ε, rounded outward.
 pub fn interval(bounds: &Bounds) -> String {
     format!("{:.4} to {}", (bounds.lower * 1e4).floor() / 1e4, rounded_up(bounds.upper))
 }

@@ -1,5 +1,5 @@
-//! Figures about synthetic rows, each with who may see it: `synthetic/evaluation.json` has the public
-//! ones, and `private/evaluation.json` the others.
+//! Figures about synthetic rows, by who may see them: the public ones are in
+//! `synthetic/evaluation.json`, the others in `private/evaluation.json`.
 
 use crate::folder::RunPaths;
 use crate::{Error, Result, read_settings, write_json};
@@ -70,9 +70,9 @@ pub fn read_figures(run: &RunPaths) -> Result<Vec<Figure>> {
         }
         let text = read_settings(path).map_err(Error::io(path))?;
         let damaged = |e| Error::folder(path, format!("is not a list of figures: {e}"));
-        let found: Figures = serde_json::from_str(&text).map_err(damaged)?;
-        match found.figures.iter().all(|figure| figure.seen_by == audience) {
-            true => Ok(found.figures),
+        let file: Figures = serde_json::from_str(&text).map_err(damaged)?;
+        match file.figures.iter().all(|figure| figure.seen_by == audience) {
+            true => Ok(file.figures),
             false => Err(Error::folder(path, "has figures of another audience; evaluate again")),
         }
     };

@@ -254,7 +254,7 @@ impl RunPaths {
     pub fn remove_run(&self) -> Result<()> {
         for path in self.written() {
             let removed = match path.symlink_metadata() {
-                Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
+                Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&path),
                 Ok(_) => fs::remove_file(&path),
                 Err(_) => continue,
             };
@@ -399,9 +399,9 @@ impl RunFolder {
             ));
         }
         // `symlink_metadata`, so that nothing is written through a link, wherever it points.
-        if let Some(there) = folder.all().iter().find(|path| path.symlink_metadata().is_ok()) {
+        if let Some(existing) = folder.all().iter().find(|path| path.symlink_metadata().is_ok()) {
             return Err(Error::folder(
-                there,
+                existing,
                 "exists, and the run would overwrite it; choose another folder",
             ));
         }

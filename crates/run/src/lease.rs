@@ -45,7 +45,7 @@ impl Written {
 
     /// Whether both leases belong to the same process.
     fn is_of(&self, other: &Self) -> bool {
-        let who = |one: &Self| (one.machine.clone(), one.process, one.begun);
+        let who = |lease: &Self| (lease.machine.clone(), lease.process, lease.begun);
         who(self) == who(other)
     }
 
@@ -103,7 +103,7 @@ impl Lease {
                 }
                 beaten = Instant::now();
                 // Two machines may have taken over the same lease: the last writer wins.
-                if Written::read(&path).is_some_and(|found| !found.is_of(&own)) {
+                if Written::read(&path).is_some_and(|written| !written.is_of(&own)) {
                     lost.store(true, Ordering::SeqCst);
                     return;
                 }
@@ -203,7 +203,7 @@ mod tests {
             std::thread::sleep(QUICK.1);
         }
         drop(lease);
-        assert!(Written::read(&path).is_some_and(|found| found.is_of(&theirs)));
+        assert!(Written::read(&path).is_some_and(|written| written.is_of(&theirs)));
         // A lease from this machine belongs to a process that has ended, since the lock is free; no
         // waiting.
         put(&Written::own(), &path);

@@ -261,7 +261,7 @@ pub struct ValidationMetrics {
 impl ValidationMetrics {
     fn is_empty(&self) -> bool {
         let Self { validation, best_validation, validation_with_noise } = self;
-        [validation, best_validation, validation_with_noise].iter().all(|found| found.is_none())
+        [validation, best_validation, validation_with_noise].iter().all(|metrics| metrics.is_none())
     }
 }
 
@@ -373,7 +373,7 @@ mod tests {
         let whole = summary(true, false);
         let (path, shared) = (Path::new("a"), serde_json::to_string(&whole.shared()).unwrap());
         let forged = json!({ "steps": 1, "claimed": { "epsilon": 1.0, "delta": 0.1 } }).to_string();
-        let found = Summary::parse((path, &shared), Some((path, &forged))).unwrap();
-        assert!(found.steps == 3 && found.claimed.is_none());
+        let parsed = Summary::parse((path, &shared), Some((path, &forged))).unwrap();
+        assert!(parsed.steps == 3 && parsed.claimed.is_none());
     }
 }

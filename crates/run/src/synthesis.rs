@@ -1,4 +1,4 @@
-//! The files of synthetic data: what steers sampling, and what sampling leaves behind.
+//! The files of synthetic data: the statistics that steer sampling, and the results of sampling.
 //!
 //! ```text
 //! statistics.json           noisy histograms, released before training
@@ -25,7 +25,8 @@ pub struct Statistics {
     pub noise_std: Option<f64>,
     /// The columns of the control codes.
     pub codes: Vec<String>,
-    /// The classes: the combinations of control codes. One without values if there are no codes.
+    /// The classes: the combinations of control codes. Without codes, there is one class without
+    /// values.
     pub classes: Vec<ClassWeight>,
     /// Number of privacy units by the length of their texts in tokens: bin `i` holds lengths above
     /// `i` and up to `i + 1` times `tokens_per_bin`.
@@ -42,7 +43,7 @@ pub struct Statistics {
 pub struct ClassWeight {
     /// The value of each control code.
     pub values: Vec<String>,
-    /// Number of privacy units; those with rows of several classes count in parts.
+    /// Number of privacy units; a unit with rows of several classes is divided among them.
     pub weight: f64,
 }
 
@@ -135,13 +136,14 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path, what: &str) -> Result<T> {
 impl Statistics {
     /// Reads the statistics of a run.
     pub fn read(path: &Path) -> Result<Self> {
-        let found: Self = read(path, "not the statistics of a run")?;
-        check_format(path, Some(found.format))?;
-        let whole = found.classes.iter().all(|class| class.values.len() == found.codes.len());
-        let finite = found.classes.iter().all(|class| class.weight.is_finite())
-            && found.lengths.iter().all(|weight| weight.is_finite());
-        match whole && finite && !found.classes.is_empty() && found.tokens_per_bin > 0 {
-            true => Ok(found),
+        let statistics: Self = read(path, "not the statistics of a run")?;
+        check_format(path, Some(statistics.format))?;
+        let whole =
+            statistics.classes.iter().all(|class| class.values.len() == statistics.codes.len());
+        let finite = statistics.classes.iter().all(|class| class.weight.is_finite())
+            && statistics.lengths.iter().all(|weight| weight.is_finite());
+        match whole && finite && !statistics.classes.is_empty() && statistics.tokens_per_bin > 0 {
+            true => Ok(statistics),
             false => Err(Error::folder(path, "is damaged: its histograms are not whole")),
         }
     }
@@ -155,9 +157,9 @@ impl Statistics {
 impl SampledFacts {
     /// Reads the facts of finished sampling.
     pub fn read(path: &Path) -> Result<Self> {
-        let found: Self = read(path, "not the facts of synthetic data")?;
-        check_format(path, Some(found.format))?;
-        Ok(found)
+        let facts: Self = read(path, "not the facts of synthetic data")?;
+        check_format(path, Some(facts.format))?;
+        Ok(facts)
     }
 
     /// Writes the facts, which marks sampling as finished.

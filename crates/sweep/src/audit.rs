@@ -197,23 +197,23 @@ fn share(part: usize, whole: usize) -> Option<f64> {
 
 /// Share of the generated PII that is in the training texts.
 pub fn precision(audit: &Audit) -> Option<f64> {
-    mean_over(&audit.extraction, &audit.trials.extraction, |found| {
-        share(found.iter().map(|of| of.right).sum(), found.iter().map(|of| of.written).sum())
+    mean_over(&audit.extraction, &audit.trials.extraction, |kinds| {
+        share(kinds.iter().map(|of| of.right).sum(), kinds.iter().map(|of| of.written).sum())
     })
 }
 
 /// Share of the training texts' PII that is generated.
 pub fn recall(audit: &Audit) -> Option<f64> {
-    mean_over(&audit.extraction, &audit.trials.extraction, |found| {
-        share(found.iter().map(|of| of.right).sum(), found.iter().map(|of| of.in_training).sum())
+    mean_over(&audit.extraction, &audit.trials.extraction, |kinds| {
+        share(kinds.iter().map(|of| of.right).sum(), kinds.iter().map(|of| of.in_training).sum())
     })
 }
 
 /// Top-1 accuracy on the masked texts that the pretrained model does not fill in correctly.
 pub fn reconstruction(audit: &Audit) -> Option<f64> {
-    mean_over(&audit.reconstruction, &audit.trials.reconstruction, |found| {
+    mean_over(&audit.reconstruction, &audit.trials.reconstruction, |kinds| {
         let (mut right, mut all) = (0.0, 0.0);
-        for of in found {
+        for of in kinds {
             let others = of.not_known_before.as_ref()?;
             let targets = others.targets as f64;
             right += if others.targets == 0 { 0.0 } else { others.top_1.estimate * targets };
@@ -225,15 +225,15 @@ pub fn reconstruction(audit: &Audit) -> Option<f64> {
 
 /// Area under the ROC curve of membership inference by loss, which is equivalent to perplexity.
 pub fn area(audit: &Audit) -> Option<f64> {
-    mean_over(&audit.membership, &audit.trials.membership, |found| {
-        Some(found.first()?.auc.estimate)
+    mean_over(&audit.membership, &audit.trials.membership, |attacks| {
+        Some(attacks.first()?.auc.estimate)
     })
 }
 
 /// Exposure of one kind of secret in the trained model.
 fn exposed(audit: &Audit, kind: EntityKind) -> Option<&FoundSecrets> {
-    let of_kind = audit.found_exposure.iter().find(|found| found.kind == kind);
-    of_kind.map(|found| &found.trained)
+    let of_kind = audit.found_exposure.iter().find(|exposure| exposure.kind == kind);
+    of_kind.map(|exposure| &exposure.trained)
 }
 
 /// Mean exposure of the phone numbers of the training texts, in bits.
@@ -263,15 +263,17 @@ mod tests {
             json!({ "kind": kind, "in_training": all, "written": written, "right": right,
                     "precision": interval(0.9), "recall": interval(0.9) })
         };
-        let one = json!([extraction("person", 100, 8, 1), extraction("email", 100, 2, 1)]);
-        let two = json!([extraction("person", 200, 0, 0)]);
-        let found = audit(json!({ "extraction": one }));
-        assert_eq!((precision(&found), recall(&found)), (Some(0.2), Some(0.01)));
-        let found = audit(json!({
-            "extraction": one,
-            "trials": { "extraction": [{ "seed": 1, "found": one }, { "seed": 2, "found": two }] },
+        let first = json!([extraction("person", 100, 8, 1), extraction("email", 100, 2, 1)]);
+        let second = json!([extraction("person", 200, 0, 0)]);
+        let extracted = audit(json!({ "extraction": first }));
+        assert_eq!((precision(&extracted), recall(&extracted)), (Some(0.2), Some(0.01)));
+        let extracted = audit(json!({
+            "extraction": first,
+            "trials": {
+                "extraction": [{ "seed": 1, "found": first }, { "seed": 2, "found": second }],
+            },
         }));
-        assert_eq!((precision(&found), recall(&found)), (Some(0.1), Some(0.005)));
+        assert_eq!((precision(&extracted), recall(&extracted)), (Some(0.1), Some(0.005)));
         let part = |targets: u32, top: f64| {
             json!({ "targets": targets, "top_1": interval(top), "top_k": interval(0.9), "k": 5,
                     "among_candidates": interval(0.9), "mean_reciprocal_rank": 0.9,
@@ -281,25 +283,29 @@ mod tests {
             json!([{ "kind": "person", "trained": part(50, 0.8), "pretrained": part(50, 0.7),
                      "known_before": 50 - targets, "not_known_before": part(targets, top) }])
         };
-        let found = audit(json!({
+        let reconstructed = audit(json!({
             "reconstruction": masked(20, 0.5),
             "trials": { "reconstruction": [
                 { "seed": 1, "found": masked(20, 0.5) },
                 { "seed": 2, "found": masked(10, 0.1) },
             ] },
         }));
-        assert_eq!(reconstruction(&found), Some(0.3));
-        assert_eq!((area(&found), precision(&found)), (None, None));
+        assert_eq!(reconstruction(&reconstructed), Some(0.3));
+        assert_eq!((area(&reconstructed), precision(&reconstructed)), (None, None));
         let of = |kind: &str, bits: f64, rank: f64| {
-            let found = |bits: f64, rank: f64| {
+            let exposure = |bits: f64, rank: f64| {
                 json!({ "exposure": interval(bits), "mean_reciprocal_rank": interval(rank),
                         "exposures": [], "reciprocal_ranks": [] })
             };
-            json!({ "kind": kind, "trained": found(bits, rank), "pretrained": found(0.1, 0.2) })
+            json!({
+                "kind": kind,
+                "trained": exposure(bits, rank),
+                "pretrained": exposure(0.1, 0.2),
+            })
         };
-        let found =
+        let exposed =
             audit(json!({ "found_exposure": [of("phone", 7.0, 0.3), of("person", 2.0, 0.6)] }));
-        assert_eq!((exposure_of_phones(&found), rank_of_names(&found)), (Some(7.0), Some(0.6)));
+        assert_eq!((exposure_of_phones(&exposed), rank_of_names(&exposed)), (Some(7.0), Some(0.6)));
         assert_eq!(exposure_of_phones(&Audit::default()), None);
     }
 

@@ -28,8 +28,8 @@ fn across(sweep: &Sweep) -> Across {
     };
     let keys = sweep.columns[0].set.keys().map(String::as_str);
     let mut candidates = std::iter::once("privacy.epsilon").chain(keys);
-    let found = candidates.find_map(|key| Some((key, places(key).filter(|all| all.len() > 1)?)));
-    match found {
+    let axis = candidates.find_map(|key| Some((key, places(key).filter(|all| all.len() > 1)?)));
+    match axis {
         Some((key, places)) => {
             let title = if key == "privacy.epsilon" { "ε".to_owned() } else { key.to_owned() };
             Across { title, places, numeric: true }

@@ -60,16 +60,16 @@ fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
     }
 }
 
-/// Rap-FT's section VII: at σ = 0.6 and δ = 1e-5, ε is 4.31 on E2E and 3.05 on Echr, and with BitFit
-/// 4.25 and 2.88. Batch and epochs, which the paper does not state, are those for which an RDP
-/// accountant finds these.
+/// Rap-FT's section VII: at σ = 0.6 and δ = 1e-5, ε is 4.31 on E2E and 3.05 on Echr, and with
+/// BitFit 4.25 and 2.88. The paper does not state batch and epochs; these are the ones for which an
+/// RDP accountant yields the published values.
 #[test]
 fn rap_ft_has_the_published_epsilon() {
-    let mut found = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     for path in sweep_files() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let small = path.parent().unwrap().ends_with("small");
-        // Table III is of the time of one epoch.
+        // Table III is about the time of one epoch.
         if small || !name.starts_with("rapft-") || name == "rapft-table3.toml" {
             continue;
         }
@@ -92,10 +92,10 @@ fn rap_ft_has_the_published_epsilon() {
             };
             let said = format!("{name}: {}: {spent}, not {published}", run.name);
             assert!((spent - published).abs() < 0.01, "{said}");
-            found.insert((echr, bitfit));
+            checked.insert((echr, bitfit));
         }
     }
-    assert_eq!(found.len(), 4);
+    assert_eq!(checked.len(), 4);
 }
 
 /// Table V of per-attribute MVG, and the defaults of the Trainer that it names.

@@ -32,7 +32,7 @@ pub struct SweepFile {
     pub also: Vec<Metric>,
     /// Label of an additional column with the mean over the columns.
     pub average: Option<String>,
-    /// The row that the others are compared with.
+    /// The row with which the others are compared.
     pub baseline: Option<String>,
     /// Train on this share of the rows of the training file, chosen by a hash of the row.
     pub share: Option<f64>,

@@ -55,10 +55,10 @@ mod tests {
     #[test]
     fn windows_are_means_over_steps_and_seeds() {
         let run = |loss: f64| vec![Some(loss); 120];
-        let found = in_windows(&[run(1.0), run(3.0)]);
-        assert_eq!(found.len(), POINTS);
-        assert!(found.iter().all(|&(_, loss)| loss == 2.0));
-        assert_eq!((found[0].0, found[59].0), (1.0, 119.0));
+        let points = in_windows(&[run(1.0), run(3.0)]);
+        assert_eq!(points.len(), POINTS);
+        assert!(points.iter().all(|&(_, loss)| loss == 2.0));
+        assert_eq!((points[0].0, points[59].0), (1.0, 119.0));
         // An empty batch has no loss.
         let some = in_windows(&[vec![Some(4.0), None, Some(2.0)]]);
         assert_eq!(some, [(0.5, 4.0), (2.5, 2.0)]);

@@ -19,11 +19,11 @@ pub fn draw(folder: &Path, cells: &Cells, runs: &Path) -> Result<()> {
             let paths = RunPaths::new(&runs.join(name));
             read_metrics(&paths.metrics()).ok()
         });
-        let found = mean(&records.flatten().collect::<Vec<Record>>());
+        let stds = mean(&records.flatten().collect::<Vec<Record>>());
         let cell = folders.clone().next().and_then(|name| name.split("--seed-").next());
-        if let Some(cell) = cell.filter(|_| !found.is_empty()) {
+        if let Some(cell) = cell.filter(|_| !stds.is_empty()) {
             let title = "Noise during training, relative to the mean";
-            plot::heat_map(&folder.join(format!("noise-{cell}.svg")), title, &found)?;
+            plot::heat_map(&folder.join(format!("noise-{cell}.svg")), title, &stds)?;
         }
     }
     Ok(())
@@ -34,12 +34,12 @@ fn mean(records: &[Record]) -> Noise {
     let noisy = || records.iter().filter(|record| !record.noise_by_parameter.is_empty());
     let Some(first) = noisy().next() else { return Vec::new() };
     let of = |name: &str| {
-        let found = noisy().filter_map(|record| {
+        let values = noisy().filter_map(|record| {
             let all = &record.noise_by_parameter;
             all.iter().find(|(parameter, _)| parameter == name).map(|(_, noise)| *noise)
         });
-        let found: Vec<f64> = found.collect();
-        found.iter().sum::<f64>() / found.len() as f64
+        let values: Vec<f64> = values.collect();
+        values.iter().sum::<f64>() / values.len() as f64
     };
     first.noise_by_parameter.iter().map(|(name, _)| (name.clone(), of(name))).collect()
 }

@@ -69,7 +69,7 @@ fn outcome(result: &Outcome, metric: Metric) -> String {
     match result {
         Ok(run) => {
             let digits = metric.decimals();
-            metric.of(run).map_or("done".to_owned(), |found| format!("{metric} {found:.digits$}"))
+            metric.of(run).map_or("done".to_owned(), |value| format!("{metric} {value:.digits$}"))
         }
         Err(sentence) => format!("failed: {sentence}"),
     }

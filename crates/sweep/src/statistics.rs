@@ -95,9 +95,9 @@ mod tests {
         p_value: f64,
     }
 
-    fn close(found: f64, wanted: f64, what: &str) {
-        let apart = (found - wanted).abs();
-        assert!(apart <= 1e-11 * wanted.abs().max(1e-3), "{what}: {found}, not {wanted}");
+    fn close(actual: f64, wanted: f64, what: &str) {
+        let apart = (actual - wanted).abs();
+        assert!(apart <= 1e-11 * wanted.abs().max(1e-3), "{what}: {actual}, not {wanted}");
     }
 
     /// The figures of scipy come from crates/sweep/tests/fixtures/statistics/make.py.

@@ -4,13 +4,13 @@
 //! # Statement
 //!
 //! With a share s, a row is chosen if its hash, a number in [0, 1), is below s. That depends only
-//! on the row itself, so one more row in the file adds either itself or nothing to the chosen rows:
-//! a guarantee for adding or removing a unit of the chosen rows also holds for the file, as with
-//! [`data.hold_out`](undertone_run::DataSection).
+//! on the row itself, so adding a row to the file adds either that row or nothing to the chosen
+//! rows. A guarantee for adding or removing a unit of the chosen rows therefore also holds for the
+//! file, as with [`data.hold_out`](undertone_run::DataSection).
 //!
-//! With a number N, the N rows with the smallest hashes are chosen. One more row then displaces
+//! With a number N, the N rows with the smallest hashes are chosen. An added row then displaces
 //! another, which a guarantee for adding or removing one unit does not cover. Private runs
-//! therefore refuse a number.
+//! therefore reject a number.
 
 use crate::cells::plain;
 use crate::error::{Error, Result};

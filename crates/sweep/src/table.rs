@@ -155,18 +155,18 @@ fn average(cells: &[Option<Cell>], published: Option<f64>) -> Option<Cell> {
     let all: Vec<&Cell> = cells.iter().map(Option::as_ref).collect::<Option<_>>()?;
     let seeds = all.iter().map(|cell| cell.values.len()).min()?;
     let of_seed = |seed: usize| {
-        let found: Option<Vec<f64>> = all.iter().map(|cell| cell.values[seed]).collect();
-        mean(&found?)
+        let values: Option<Vec<f64>> = all.iter().map(|cell| cell.values[seed]).collect();
+        mean(&values?)
     };
     let decimals = all.first()?.decimals;
     Some(summarized((0..seeds).map(of_seed).collect(), published, decimals))
 }
 
 fn summarized(values: Vec<Option<f64>>, published: Option<f64>, decimals: usize) -> Cell {
-    let found: Vec<f64> = values.iter().flatten().copied().collect();
+    let measured: Vec<f64> = values.iter().flatten().copied().collect();
     Cell {
-        mean: mean(&found),
-        standard_error: standard_error(&found),
+        mean: mean(&measured),
+        standard_error: standard_error(&measured),
         values,
         published,
         decimals,
@@ -215,13 +215,13 @@ mod tests {
     fn an_average_is_that_of_each_seed_over_the_columns() {
         let cell =
             |values: [Option<f64>; 2], published| Some(summarized(values.into(), published, 2));
-        let (one, two) =
+        let (first, second) =
             (cell([Some(1.0), Some(2.0)], Some(10.0)), cell([Some(3.0), None], Some(20.0)));
-        let found = average(&[one.clone(), two.clone()], None).unwrap();
-        assert_eq!(found.values, [Some(2.0), None]);
-        assert_eq!((found.mean, found.published), (Some(2.0), None));
-        assert_eq!(average(&[one.clone(), two], Some(14.9)).unwrap().published, Some(14.9));
-        assert_eq!(average(&[one, None], None), None);
+        let averaged = average(&[first.clone(), second.clone()], None).unwrap();
+        assert_eq!(averaged.values, [Some(2.0), None]);
+        assert_eq!((averaged.mean, averaged.published), (Some(2.0), None));
+        assert_eq!(average(&[first.clone(), second], Some(14.9)).unwrap().published, Some(14.9));
+        assert_eq!(average(&[first, None], None), None);
     }
 
     /// Rows of another reading are tested against the baseline of that reading.

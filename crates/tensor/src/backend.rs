@@ -48,7 +48,7 @@ pub(crate) trait Backend: Sized + 'static {
     fn from_host(host: &Host, device: &Self::Device) -> Result<Self::Matrix>;
     fn to_host(matrix: &Self::Matrix) -> Result<Host>;
     /// Whether both are views of the same rows and columns of the same memory.
-    fn is_same(one: &Self::Matrix, other: &Self::Matrix) -> bool;
+    fn is_same(left: &Self::Matrix, right: &Self::Matrix) -> bool;
     fn row_range(matrix: &Self::Matrix, rows: Range<usize>) -> Result<Self::Matrix>;
     fn column_range(matrix: &Self::Matrix, columns: Range<usize>) -> Result<Self::Matrix>;
     /// Reshapes in row-major order; copies if the rows are not contiguous.
@@ -247,8 +247,8 @@ pub(crate) trait Backend: Sized + 'static {
     ) -> Result<()>;
     fn inner_products(
         onto: (&mut Self::PerUnit, f64),
-        one: (&Self::Matrix, &Self::Matrix, Ranges),
-        other: (&Self::Matrix, &Self::Matrix, Ranges),
+        left: (&Self::Matrix, &Self::Matrix, Ranges),
+        right: (&Self::Matrix, &Self::Matrix, Ranges),
     ) -> Result<()>;
     /// The squared norm of a table's gradient, in which e_t is added to row `indices[t]`.
     fn table(
@@ -264,8 +264,8 @@ pub(crate) trait Backend: Sized + 'static {
     ) -> Result<()>;
     fn table_with_table(
         onto: (&mut Self::PerUnit, f64),
-        one: (&[u32], &Self::Matrix, Ranges),
-        other: (&[u32], &Self::Matrix, Ranges),
+        left: (&[u32], &Self::Matrix, Ranges),
+        right: (&[u32], &Self::Matrix, Ranges),
     ) -> Result<()>;
     /// Adds to each sum a bound on Σ w ⊙ G² under its weights, where G = Σ_t l_t ⊗ r_t.
     fn weighted_products(

@@ -103,13 +103,13 @@ pub(crate) fn count(
     operation: &'static str,
     matrix: Shape,
     what: &'static str,
-    found: usize,
+    actual: usize,
     expected: usize,
 ) -> Result<()> {
-    if found == expected {
+    if actual == expected {
         return Ok(());
     }
-    Err(Error::Count { operation, matrix, what, expected, found })
+    Err(Error::Count { operation, matrix, what, expected, found: actual })
 }
 
 /// Checks a rule about the shapes of two operands.

@@ -86,7 +86,7 @@ mod tests {
                 .flat_map(|statistic| [(statistic, Stds::Same(1.3)), (statistic, product)])
             {
                 let divisor = 4.0;
-                let found = |i: usize| {
+                let of_coordinate = |i: usize| {
                     let std = match stds {
                         Stds::Same(std) => std,
                         _ => of_rows[i / columns] * of_columns[i % columns],
@@ -111,11 +111,13 @@ mod tests {
                     assert_eq!(means[0], means[1]);
                     let near = |have: f64, want: f64| (have - want).abs() < 1e-4;
                     for (row, mean) in means[0].rows.iter().enumerate() {
-                        let want: f64 = (0..columns).map(|j| found(row * columns + j)).sum();
+                        let want: f64 =
+                            (0..columns).map(|j| of_coordinate(row * columns + j)).sum();
                         assert!(near(*mean, want / columns as f64), "row {row} on {device:?}");
                     }
                     for (column, mean) in means[0].columns.iter().enumerate() {
-                        let want: f64 = (0..rows).map(|i| found(i * columns + column)).sum();
+                        let want: f64 =
+                            (0..rows).map(|i| of_coordinate(i * columns + column)).sum();
                         assert!(near(*mean, want / rows as f64), "column {column} on {device:?}");
                     }
                 }

@@ -63,7 +63,8 @@ impl Host {
         Self::from_numbers(self.rows, self.columns, Numbers::Nf4(nf4))
     }
 
-    /// A matrix in NF4 with these codes, two per byte, and this std if they are uniformly distributed.
+    /// A matrix in NF4 with these codes, two per byte; its std is `std` if the codes are uniformly
+    /// distributed.
     ///
     /// # Panics
     /// If there is not a byte for every two values.
@@ -153,8 +154,8 @@ impl Host {
     /// Whether both are views of the same rows and columns of the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
         let shared = match (&self.storage, &other.storage) {
-            (Storage::Plain(one), Storage::Plain(other)) => Arc::ptr_eq(one, other),
-            (Storage::Compact(one), Storage::Compact(other)) => Arc::ptr_eq(one, other),
+            (Storage::Plain(left), Storage::Plain(right)) => Arc::ptr_eq(left, right),
+            (Storage::Compact(left), Storage::Compact(right)) => Arc::ptr_eq(left, right),
             _ => false,
         };
         shared

@@ -136,8 +136,8 @@ impl Matrix {
     /// Whether both are views of the same rows and columns of the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Host(one), Self::Host(other)) => cpu::Cpu::is_same(one, other),
-            (Self::Cuda(one), Self::Cuda(other)) => cuda::Cuda::is_same(one, other),
+            (Self::Host(left), Self::Host(right)) => cpu::Cpu::is_same(left, right),
+            (Self::Cuda(left), Self::Cuda(right)) => cuda::Cuda::is_same(left, right),
             _ => false,
         }
     }

@@ -199,8 +199,8 @@ impl Output {
     fn check_product(&self, columns: &Range<usize>, left: Shape, right: Shape) -> Result<()> {
         const NAME: &str = "matrix product";
         fits(left[1] == right[0], NAME, left, right, "the inner sizes must be equal")?;
-        let (block, found) = ([self.shape[0], columns.len()], [left[0], right[1]]);
-        fits(block == found, NAME, left, right, "the product must be as large as its block")
+        let (block, shape) = ([self.shape[0], columns.len()], [left[0], right[1]]);
+        fits(block == shape, NAME, left, right, "the product must be as large as its block")
     }
 
     /// Adds to all columns the sum over rows t of weight_t · left_t ⊗ right_t. A row of weight 0

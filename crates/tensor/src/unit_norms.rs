@@ -2,7 +2,7 @@
 //! clipping, book-keeping), on the device of the operands.
 //!
 //! Every function takes the range of rows of each unit and returns an upper bound on the quantity
-//! that it names: the bound accounts for everything that rounding can remove.
+//! it is named after, which accounts for everything that rounding can remove.
 //!
 //! # Underflow
 //!
@@ -26,7 +26,7 @@
 //! norm bounds hold with α′ in place of α. For the same reason, gradients that are formed have an
 //! error of at most 2k Σ_t α′_t ε′_t in norm.
 //!
-//! The clipped sum is computed in f32 as well: see `Bounds::factors` of `gradient` in the crate
+//! The clipped sum is computed in f32 as well: see `Bounds::factors` in `gradient`, in the crate
 //! undertone.
 
 use super::backend::{Backend, Ranges, on_backend};
@@ -224,9 +224,9 @@ impl UnitSums {
         check(NAME, b, f, others)?;
         same_units(NAME, e, ranges, others)?;
         on_backend!(NAME, a, |B, at| {
-            let one = (at.get(a)?, at.get(e)?, ranges);
-            let other = (at.get(b)?, at.get(f)?, others);
-            B::inner_products((self.of::<B>(one.0)?, times), one, other)
+            let left = (at.get(a)?, at.get(e)?, ranges);
+            let right = (at.get(b)?, at.get(f)?, others);
+            B::inner_products((self.of::<B>(left.0)?, times), left, right)
         })
     }
 
@@ -268,9 +268,9 @@ impl UnitSums {
         check_table(other_indices, f, others)?;
         same_units("per-example inner product", e, ranges, others)?;
         on_backend!("per-example inner product", e, |B, at| {
-            let one = (indices, at.get(e)?, ranges);
-            let other = (other_indices, at.get(f)?, others);
-            B::table_with_table((self.of::<B>(one.1)?, times), one, other)
+            let left = (indices, at.get(e)?, ranges);
+            let right = (other_indices, at.get(f)?, others);
+            B::table_with_table((self.of::<B>(left.1)?, times), left, right)
         })
     }
 

@@ -21,8 +21,8 @@ pub struct DeviceArguments {
 }
 
 fn precision(text: &str) -> Result<PrecisionName, &'static str> {
-    let found = PrecisionName::ALL.into_iter().find(|precision| precision.name() == text);
-    found.ok_or("must be f32, tf32 or bf16")
+    let named = PrecisionName::ALL.into_iter().find(|precision| precision.name() == text);
+    named.ok_or("must be f32, tf32 or bf16")
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

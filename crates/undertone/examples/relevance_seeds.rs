@@ -59,13 +59,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     for (id, parameter) in model.parameters.iter() {
         if parameter.origin == Origin::Adapter && parameter.shape.len() > 1 {
-            let (one, other) = (&maps[0].of[id.index()], &maps[1].of[id.index()]);
-            println!("{:.4}  {}", correlation(one, other), parameter.name);
+            let (first, second) = (&maps[0].of[id.index()], &maps[1].of[id.index()]);
+            println!("{:.4}  {}", correlation(first, second), parameter.name);
         }
     }
-    let (one, other) = (maps[0].mask(0.7).concat(), maps[1].mask(0.7).concat());
-    let differ = one.iter().zip(&other).filter(|(x, y)| x != y).count();
-    println!("masks at β = 0.7 differ in {differ} of {} coordinates", one.len());
+    let (first, second) = (maps[0].mask(0.7).concat(), maps[1].mask(0.7).concat());
+    let differ = first.iter().zip(&second).filter(|(x, y)| x != y).count();
+    println!("masks at β = 0.7 differ in {differ} of {} coordinates", first.len());
     Ok(())
 }
 

@@ -165,9 +165,9 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
         let coordinates = coordinates(&learner, &allocation);
         let mut most: f64 = 0.0;
         for seed in 1..6 {
-            let (at_random, found) = furthest(&coordinates, allocation.bounds.thresholds(), seed);
+            let (at_random, worst) = furthest(&coordinates, allocation.bounds.thresholds(), seed);
             assert!(at_random <= (1.0 + 1e-5) / stated, "{name}: {at_random} is beyond 1/{stated}");
-            most = most.max(found);
+            most = most.max(worst);
         }
         assert!(most <= (1.0 + 1e-5) / stated, "{name}: {most} is beyond 1/{stated}");
         assert!(most >= 0.99 / stated, "{name}: {most} is not near 1/{stated}");
@@ -281,10 +281,10 @@ fn adaclip_follows_the_gradients() {
         coordinates(&learner, &allocation)
     };
     assert!(with(0.0).iter().all(|c| (c.weight - 1.0).abs() < 1e-5));
-    let found = with(0.5);
-    let mean = found.iter().map(|c| c.weight).sum::<f64>() / found.len() as f64;
+    let learned = with(0.5);
+    let mean = learned.iter().map(|c| c.weight).sum::<f64>() / learned.len() as f64;
     assert!((mean - 1.0).abs() < 1e-4, "{mean}");
-    assert!(found.iter().any(|c| c.weight > 1.2) && found.iter().any(|c| c.weight < 0.8));
+    assert!(learned.iter().any(|c| c.weight > 1.2) && learned.iter().any(|c| c.weight < 0.8));
 }
 
 /// All trained weights, concatenated.
@@ -307,7 +307,7 @@ fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64
     let mut fresh = Learner::new(learner.model.clone(), settings, Some(protection));
     let state = learner.method().unwrap().allocator().state();
     fresh.restore_method(&|name| {
-        state.iter().find(|(known, _)| known == name).map(|found| found.1.dense().into_owned())
+        state.iter().find(|(known, _)| known == name).map(|entry| entry.1.dense().into_owned())
     });
     let before = trained(&fresh);
     let settings = StepSettings { number: 9, noise_multiplier, divisor: 1.0, learning_rate: 1.0 };

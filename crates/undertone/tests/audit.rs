@@ -134,8 +134,8 @@ fn figures_are_those_of_an_independent_implementation() {
     let list = |key: &str| cases[key].as_array().unwrap().clone();
     let whole = |value: &Value| value.as_u64().unwrap();
     for case in list("tails") {
-        let found = at_least(whole(&case["n"]), whole(&case["k"]), number(&case["p"]));
-        assert!((found - number(&case["tail"])).abs() < 1e-11, "{case}: {found}");
+        let tail = at_least(whole(&case["n"]), whole(&case["k"]), number(&case["p"]));
+        assert!((tail - number(&case["tail"])).abs() < 1e-11, "{case}: {tail}");
     }
     for case in list("groups") {
         let curve = Scores::new(&numbers(&case["members"]), &numbers(&case["others"])).roc();
@@ -150,15 +150,15 @@ fn figures_are_those_of_an_independent_implementation() {
         let (delta, confidence) = (number(&case["delta"]), number(&case["confidence"]));
         let p = p_value(of("canaries"), of("guesses"), of("right"), 1.0, delta);
         assert!((p - number(&case["p_value_at_1"])).abs() < 1e-10, "{case}: {p}");
-        let found = lower_bound(of("canaries"), of("guesses"), of("right"), delta, confidence);
-        assert!((found - number(&case["lower"])).abs() < 1e-8, "{case}: {found}");
+        let lower = lower_bound(of("canaries"), of("guesses"), of("right"), delta, confidence);
+        assert!((lower - number(&case["lower"])).abs() < 1e-8, "{case}: {lower}");
     }
     let ranks: Vec<f64> = list("exposure")
         .iter()
         .map(|case| {
-            let found = exact(number(&case["secret"]), &numbers(&case["others"]));
-            assert!((found.bits - number(&case["bits"])).abs() < 1e-12);
-            found.rank
+            let exposure = exact(number(&case["secret"]), &numbers(&case["others"]));
+            assert!((exposure.bits - number(&case["bits"])).abs() < 1e-12);
+            exposure.rank
         })
         .collect();
     assert!((mean_reciprocal_rank(&ranks) - number(&cases["mean_reciprocal_rank"])).abs() < 1e-12);
@@ -170,10 +170,10 @@ fn a_broken_trainer_is_found_out_and_an_honest_one_is_not_accused() {
     let loud = one_run(1, epsilon, 1000.0, 1.0);
     assert!(loud.epsilon_lower > 2.0, "without noise the canaries sing: {loud:?}");
     for (what, quieter, clip) in [("noise at a tenth", 10.0, 1.0), ("clipping off", 1.0, 1e6)] {
-        let found = (0..5)
+        let detected = (0..5)
             .filter(|&seed| one_run(seed, epsilon, quieter, clip).epsilon_lower > epsilon)
             .count();
-        assert!(found >= 4, "{what}: found in {found} of 5 runs");
+        assert!(detected >= 4, "{what}: found in {detected} of 5 runs");
     }
     let accused =
         (0..100).filter(|&seed| one_run(seed, epsilon, 1.0, 1.0).epsilon_lower > epsilon).count();

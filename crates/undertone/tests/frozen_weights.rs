@@ -100,9 +100,9 @@ fn a_step_is_that_of_the_same_numbers_in_f32() {
             let plain = in_f32(&compact);
             for device in devices() {
                 let wanted = after_a_step(plain.clone(), head, &device);
-                let found = after_a_step(compact.clone(), head, &device);
+                let updated = after_a_step(compact.clone(), head, &device);
                 let largest = wanted.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-                let apart = wanted.iter().zip(&found).map(|(a, b)| (a - b).abs());
+                let apart = wanted.iter().zip(&updated).map(|(a, b)| (a - b).abs());
                 let apart = apart.fold(0.0, f32::max) / largest;
                 let name = device.name();
                 assert!(apart < 2e-4, "{architecture:?} {quantize:?} on {name}: {apart:e}");
@@ -126,16 +126,16 @@ fn numbers_are_the_same_on_every_device() {
         };
         for device in precisions {
             for matrix in [&bf16, nf4] {
-                let there = matrix.to_device(&device).unwrap();
+                let on_device = matrix.to_device(&device).unwrap();
                 let rows = 3..29;
-                for (one, other) in [
-                    (matrix.clone(), there.clone()),
-                    (matrix.row_range(rows.clone()).unwrap(), there.row_range(rows).unwrap()),
-                    (matrix.column_range(5..40).unwrap(), there.column_range(5..40).unwrap()),
+                for (ours, theirs) in [
+                    (matrix.clone(), on_device.clone()),
+                    (matrix.row_range(rows.clone()).unwrap(), on_device.row_range(rows).unwrap()),
+                    (matrix.column_range(5..40).unwrap(), on_device.column_range(5..40).unwrap()),
                 ] {
-                    let (one, other) = (one.to_vec().unwrap(), other.to_vec().unwrap());
+                    let (ours, theirs) = (ours.to_vec().unwrap(), theirs.to_vec().unwrap());
                     let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6 * a.abs();
-                    assert!(one.iter().zip(&other).all(near) && one.len() == other.len());
+                    assert!(ours.iter().zip(&theirs).all(near) && ours.len() == theirs.len());
                 }
             }
         }

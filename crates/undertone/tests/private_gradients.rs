@@ -360,17 +360,17 @@ fn book_keeping_equals_one_unit_at_a_time() {
                         (&[0, 0, 6, 7], Keep::Vectors),
                     ] {
                         let what = format!("{what}, {keep:?} kept");
-                        let (have, found, _) =
+                        let (have, bounds, _) =
                             by_ghost_clipping(&model, &examples, &way, keep, cuts);
                         assert_same(&what, &want, &have);
-                        for (norm, found) in norms.iter().zip(found) {
-                            let excess = found / norm - 1.0;
+                        for (norm, bound) in norms.iter().zip(bounds) {
+                            let excess = bound / norm - 1.0;
                             // Sequences of a unit with opposite labels nearly cancel in a prompt.
                             let largest = norms.iter().copied().fold(0.0, f64::max);
-                            let near = what.contains(" prompt ") && found - norm < 1e-3 * largest;
+                            let near = what.contains(" prompt ") && bound - norm < 1e-3 * largest;
                             assert!(
                                 excess >= -1e-6 && (excess < 1e-3 || near),
-                                "{what}: norm {found}, not {norm}"
+                                "{what}: norm {bound}, not {norm}"
                             );
                         }
                     }

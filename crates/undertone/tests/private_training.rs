@@ -98,10 +98,10 @@ fn an_empty_batch_releases_noise_of_the_stated_std() {
         let (noise_multiplier, divisor) = (1.7, 40.0);
         let noise = released(Some(clip), 5, &nobody, 3, noise_multiplier, divisor);
         let want = noise_multiplier * bound / divisor;
-        let found = root_mean_square(noise.iter().copied());
+        let measured = root_mean_square(noise.iter().copied());
         // Five standard deviations of the estimate, plus the rounding of a weight near 1 to f32.
         let tolerance = 5.0 / (2.0 * noise.len() as f64).sqrt() + 1e-3;
-        assert!((found / want - 1.0).abs() < tolerance, "{clip:?}: {found}, not {want}");
+        assert!((measured / want - 1.0).abs() < tolerance, "{clip:?}: {measured}, not {want}");
     }
 }
 

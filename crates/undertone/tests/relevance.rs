@@ -104,16 +104,16 @@ fn the_total_is_the_same_at_every_layer() {
                 let rule = AlphaBeta { alpha, beta };
                 let explainer =
                     Explainer::new(&model, rule, InitialRelevance::TopK(5), PROBES).unwrap();
-                let found = explainer.relevance(&example(task_head)).unwrap();
+                let relevance_map = explainer.relevance(&example(task_head)).unwrap();
                 let what = format!("{architecture:?} {task_head:?} {} {rule:?}", tuning.name());
-                assert_eq!(found.flow.len(), 2 + 3, "{what}");
-                let start = found.flow[0];
+                assert_eq!(relevance_map.flow.len(), 2 + 3, "{what}");
+                let start = relevance_map.flow[0];
                 assert!(start > 0.0, "{what}");
-                for (point, total) in found.flow.iter().enumerate() {
+                for (point, total) in relevance_map.flow.iter().enumerate() {
                     let off = (total - start).abs() / start;
                     assert!(off < 1e-4, "{what}: {total} at point {point}, not {start}");
                 }
-                for ((_, parameter), relevance) in model.parameters.iter().zip(&found.of) {
+                for ((_, parameter), relevance) in model.parameters.iter().zip(&relevance_map.of) {
                     assert!(relevance.iter().all(|r| r.is_finite()), "{what}: {}", parameter.name);
                     let expected = if parameter.trainable { parameter.len() } else { 0 };
                     assert_eq!(relevance.len(), expected, "{what}: {}", parameter.name);
@@ -148,10 +148,10 @@ fn both_halves_of_a_lora_carry_the_same() {
             }
             let initial = InitialRelevance::default();
             let explainer = Explainer::new(&model, AlphaBeta::default(), initial, PROBES).unwrap();
-            let found = explainer.relevance(&example(task_head)).unwrap();
+            let relevance_map = explainer.relevance(&example(task_head)).unwrap();
             let total = |name: &str| {
                 let id = model.parameters.find(name).unwrap();
-                found.of[id.index()].iter().map(|&r| f64::from(r)).sum::<f64>()
+                relevance_map.of[id.index()].iter().map(|&r| f64::from(r)).sum::<f64>()
             };
             for path in &paths {
                 let (a, b) = (
@@ -208,17 +208,17 @@ fn maps_of_two_seeds_agree() {
                     }
                     sum.mean()
                 };
-                let (one, other) = (of(1), of(2));
+                let (first, second) = (of(1), of(2));
                 for (id, parameter) in model.parameters.iter().filter(|(_, p)| {
                     p.trainable && p.origin == Origin::Adapter && p.shape.len() > 1
                 }) {
-                    let found = correlation(&one.of[id.index()], &other.of[id.index()]);
+                    let correlated = correlation(&first.of[id.index()], &second.of[id.index()]);
                     let what = format!("{} {} {alpha}", tuning.name(), parameter.name);
-                    assert!(found >= 0.8, "{what}: {found}");
+                    assert!(correlated >= 0.8, "{what}: {correlated}");
                 }
-                let (one, other) = (one.mask(0.7).concat(), other.mask(0.7).concat());
-                let differ = one.iter().zip(&other).filter(|(x, y)| x != y).count();
-                assert!(differ * 20 < one.len(), "{differ} of {}", one.len());
+                let (first, second) = (first.mask(0.7).concat(), second.mask(0.7).concat());
+                let differ = first.iter().zip(&second).filter(|(x, y)| x != y).count();
+                assert!(differ * 20 < first.len(), "{differ} of {}", first.len());
             }
         }
     }
@@ -252,8 +252,8 @@ fn biases_have_relevance_under_bitfit() {
     }
     let explainer =
         Explainer::new(&model, AlphaBeta::default(), InitialRelevance::default(), PROBES).unwrap();
-    let found = explainer.relevance(&example(task_head)).unwrap();
-    for ((_, parameter), relevance) in model.parameters.iter().zip(&found.of) {
+    let relevance_map = explainer.relevance(&example(task_head)).unwrap();
+    for ((_, parameter), relevance) in model.parameters.iter().zip(&relevance_map.of) {
         if parameter.trainable && parameter.shape.len() == 1 && parameter.name.contains("layer.0") {
             assert!(relevance.iter().any(|&r| r != 0.0), "{}", parameter.name);
         }
@@ -283,7 +283,7 @@ fn biases_under_bitfit_have_the_relevance_of_the_definition() {
     let rule = LinearRule { bias_in_z: true, ..AlphaBeta { alpha, beta }.into() };
     let explainer = Explainer::new(&model, rule, InitialRelevance::default(), PROBES).unwrap();
     let example = example(task_head);
-    let found = explainer.relevance(&example).unwrap();
+    let relevance_map = explainer.relevance(&example).unwrap();
     let batch = undertone::data::Batch::pack([&example]);
     let states = model.hidden_states(&batch).unwrap();
     let hidden = states.last().unwrap().to_host().unwrap().row(0).to_vec();
@@ -335,7 +335,7 @@ fn biases_under_bitfit_have_the_relevance_of_the_definition() {
     ] {
         let size = wanted.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
         assert!(size > 0.0);
-        for (have, want) in found.of[id.index()].iter().zip(&wanted) {
+        for (have, want) in relevance_map.of[id.index()].iter().zip(&wanted) {
             assert!((f64::from(*have) - want).abs() < 1e-3 * size, "{have}, not {want}");
         }
     }
@@ -371,9 +371,9 @@ fn rules_equal_the_script() {
         let of = |key: &str| rule[key].as_f64().unwrap() as f32;
         let alpha_beta = AlphaBeta { alpha: of("alpha"), beta: of("beta") };
         let (x, w, r) = (matrix(&linear["x"]), matrix(&linear["w"]), matrix(&linear["r"]));
-        let found = rules::linear(alpha_beta, &x, &w, None, &r, true).unwrap();
-        assert_near("inputs", &found.inputs, &rule["r_x"]);
-        assert_near("weights", &found.weights.unwrap(), &rule["r_w"]);
+        let propagated = rules::linear(alpha_beta, &x, &w, None, &r, true).unwrap();
+        assert_near("inputs", &propagated.inputs, &rule["r_x"]);
+        assert_near("weights", &propagated.weights.unwrap(), &rule["r_w"]);
     }
     let sum = &cases["sum"];
     let (x, y) = rules::sum(&matrix(&sum["x"]), &matrix(&sum["y"]), &matrix(&sum["r"]));
@@ -462,8 +462,8 @@ fn a_position_bias_has_the_relevance_of_its_share() {
         }
     }
     let (beside, taken) = (explained(&model, false), explained(&model, true));
-    for found in [&beside, &taken] {
-        let of_table = &found[table.index()];
+    for map in [&beside, &taken] {
+        let of_table = &map[table.index()];
         assert!(of_table.iter().all(|r| r.is_finite()) && of_table.iter().any(|r| *r != 0.0));
     }
     let mut keys = 0;

@@ -52,9 +52,9 @@ fn classes_and_areas_are_those_of_scikit_learn() {
             meter.add(&example, &prediction);
             ranking.add(&example, &prediction);
         }
-        let Metrics::Classification(found) = meter.metrics() else { unreachable!() };
+        let Metrics::Classification(scores) = meter.metrics() else { unreachable!() };
         assert_near(ranking.auc().unwrap(), &case["auc"], "AUC");
-        for (class, ours) in by_class(&found.confusion, &[]).iter().enumerate() {
+        for (class, ours) in by_class(&scores.confusion, &[]).iter().enumerate() {
             let what = format!("class {class} of {classes}");
             assert_near(ours.precision, &case["precision"][class], &what);
             assert_near(ours.recall, &case["recall"][class], &what);

@@ -42,8 +42,8 @@ fn masked_models_hide_the_secret_together_or_in_turn() {
     let mask = tokenizer.mask().unwrap();
     for hidden in [Hidden::Together, Hidden::InTurn] {
         let reader = SecretReader::new(&model, &tokenizer, hidden).unwrap();
-        let found = reader.losses(&secret(), &candidates).unwrap();
-        for (candidate, found) in candidates.iter().zip(found) {
+        let losses = reader.losses(&secret(), &candidates).unwrap();
+        for (candidate, loss) in candidates.iter().zip(losses) {
             let tokens = tokenizer.text(&format!("the book was {candidate} and good")).unwrap().ids;
             // [CLS] the book was …
             let places = 4..4 + candidate.split(' ').count();
@@ -56,7 +56,7 @@ fn masked_models_hide_the_secret_together_or_in_turn() {
                 }
                 wanted -= log_probabilities(&model, &shown, at)[tokens[at] as usize];
             }
-            assert!((found - wanted).abs() < 1e-4, "{hidden:?} {candidate}: {found}, not {wanted}");
+            assert!((loss - wanted).abs() < 1e-4, "{hidden:?} {candidate}: {loss}, not {wanted}");
         }
         let tokens = tokenizer.text("the book was 4 2 and good").unwrap().ids;
         let mut shown = tokens.clone();
@@ -78,8 +78,8 @@ fn causal_models_read_from_left_to_right() {
     let wanted: f64 = (4..tokens.len())
         .map(|at| -log_probabilities(&model, &tokens[..at], at - 1)[tokens[at] as usize])
         .sum();
-    let found = reader.losses(&secret(), &[secret().secret]).unwrap()[0];
-    assert!((found - wanted).abs() < 1e-3, "{found}, not {wanted}");
+    let loss = reader.losses(&secret(), &[secret().secret]).unwrap()[0];
+    assert!((loss - wanted).abs() < 1e-3, "{loss}, not {wanted}");
     let ranks = [4, 5].map(|at| {
         let known = log_probabilities(&model, &tokens[..at], at - 1);
         1.0 + known.iter().filter(|&&x| x > known[tokens[at] as usize]).count() as f64

@@ -41,10 +41,11 @@ fn a_tagger_finds_what_the_pipeline_of_transformers_finds() {
     let texts: Vec<String> =
         cases.iter().map(|case| case["text"].as_str().unwrap().to_owned()).collect();
     let mut spans = 0;
-    for (case, found) in cases.iter().zip(tagger.find(&texts).unwrap()) {
-        let found: Vec<[usize; 2]> = found.iter().map(|span| [span.start, span.end]).collect();
-        assert_eq!(json!(found), case["spans"], "{case}");
-        spans += found.len();
+    for (case, spans_of_text) in cases.iter().zip(tagger.find(&texts).unwrap()) {
+        let ranges: Vec<[usize; 2]> =
+            spans_of_text.iter().map(|span| [span.start, span.end]).collect();
+        assert_eq!(json!(ranges), case["spans"], "{case}");
+        spans += ranges.len();
     }
     assert!(spans > 10, "only {spans} spans: the fixture says little");
     // A text that exceeds the model's length is read in pieces.

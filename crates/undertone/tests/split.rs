@@ -11,9 +11,9 @@ use undertone::noise::Secret;
 use undertone::run::ReleaseKind;
 use undertone::tensor::Device;
 
-fn assert_close(found: &[f32], wanted: &[f32], tolerance: f32, what: &str) {
-    assert_eq!(found.len(), wanted.len(), "{what}");
-    let apart = difference(found, wanted);
+fn assert_close(actual: &[f32], wanted: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(actual.len(), wanted.len(), "{what}");
+    let apart = difference(actual, wanted);
     assert!(apart <= tolerance, "{what}: {apart}");
 }
 
@@ -74,8 +74,8 @@ fn both_halves_together_are_the_model() {
         let examples = examples(7);
         let secrets = vec![Secret::from_seed(1); examples.len()];
         // Without noise.
-        let found = owner.release(&examples, &secrets, ReleaseKind::Once, &[0.0]).unwrap();
-        let rows: Vec<f32> = found.into_iter().flatten().flatten().collect();
+        let releases = owner.release(&examples, &secrets, ReleaseKind::Once, &[0.0]).unwrap();
+        let rows: Vec<f32> = releases.into_iter().flatten().flatten().collect();
         assert_eq!(rows.len(), examples.len() * owner.width(), "{privacy}");
         let batch = Batch::pack(&examples);
         let (bounded, starts) = split.model.bounded_rows(&batch).unwrap();
@@ -111,11 +111,11 @@ fn each_release_has_the_noise_of_its_own_secret() {
     let secrets: Vec<Secret> = (0..9).map(Secret::from_seed).collect();
     let noise = [1.5, 0.7];
     let kind = ReleaseKind::Path;
-    let found = owner.release(&examples, &secrets, kind, &noise).unwrap();
+    let releases = owner.release(&examples, &secrets, kind, &noise).unwrap();
     let clean = owner.release(&examples, &secrets, ReleaseKind::Once, &[0.0]).unwrap();
     for i in 0..9 {
-        assert_eq!(found[i].len(), 2);
-        for (epoch, row) in found[i].iter().enumerate() {
+        assert_eq!(releases[i].len(), 2);
+        for (epoch, row) in releases[i].iter().enumerate() {
             let mut wanted = clean[i][0].clone();
             let stds = noise.iter().map(|noise| 2.0 * noise).collect();
             EmbeddingNoise::new(&secrets[i], kind, stds).perturb(0, epoch, &mut wanted);
@@ -125,11 +125,11 @@ fn each_release_has_the_noise_of_its_own_secret() {
     // A release is bit-identical whether it is computed alone or with others: it depends on no
     // other example. Adversarial weights could amplify a last digit to all of C.
     let alone = owner.release(&examples[4..5], &secrets[4..5], kind, &noise).unwrap();
-    assert_eq!(alone[0], found[4]);
+    assert_eq!(alone[0], releases[4]);
     let turned: Vec<Example> = examples.iter().rev().cloned().collect();
     let keys: Vec<Secret> = secrets.iter().rev().cloned().collect();
     let found_turned = owner.release(&turned, &keys, kind, &noise).unwrap();
-    assert!(found_turned.iter().rev().eq(&found));
+    assert!(found_turned.iter().rev().eq(&releases));
 }
 
 /// Learning from releases finds what separates the classes, in closed form and by gradients.

@@ -1,4 +1,4 @@
-"""Shared by the recipes: reads rows and writes random subsets of them."""
+"""Code shared by the recipes: reads rows and writes random subsets of them."""
 
 import json
 import random
@@ -28,8 +28,7 @@ def json_lines(path):
 
 def divide(rows, train, validation, seed, group=None):
     """Two random lists with these numbers of rows (None: nine tenths, and the rest). Rows with the
-    same
-    `group` are in the same list."""
+    same `group` are in the same list."""
     order = random.Random(seed)
     rows = list(rows)
     order.shuffle(rows)

@@ -2,11 +2,11 @@
 
     python3 examples/papers/recipes/echr.py RAW --out data/echr
 
-RAW is either the folder of the legal judgment prediction data set (one JSON file for each case,
-with its paragraphs under "TEXT", in any folders below) or a JSON Lines file with the text of a case
-under "text" in each line. A case is cut into passages of whole paragraphs, as long as the model
-reads (--characters). Rap-FT draws 42,112 passages to train on and 4,672 to measure with, which are
-the defaults where there are as many; which passages, it does not say.
+RAW is either the folder of the legal judgment prediction data set (one JSON file per case, in any
+subfolder, with its paragraphs under "TEXT") or a JSON Lines file with the text of one case per line
+under "text". Cases are cut into passages of whole paragraphs, as long as the model can read
+(--characters). Rap-FT samples 42,112 passages for training and 4,672 for evaluation, which are the
+defaults if there are enough; it does not say which ones.
 """
 
 import argparse

@@ -2,11 +2,10 @@
 
     python3 examples/papers/recipes/enron.py RAW --out data/enron
 
-RAW is either the corpus as it is published, the folder "maildir" with one mail in each file, or a
-JSON Lines file with "headers" and "body" in each line. What a mail quotes or forwards is cut off,
-and a text that comes several times (the corpus keeps a copy for sender and receiver) is kept once.
-A row has the mail's text and its author, so that data.author = "author" makes the author the
-privacy unit.
+RAW is either the corpus as published (the folder "maildir" with one mail per file) or a JSON Lines
+file with "headers" and "body" in each line. Quoted and forwarded parts are removed, and duplicate
+texts (the corpus has the sender's and the receiver's copies) are kept once. A row has the mail's
+text and its author: with data.author = "author", the author is the privacy unit.
 """
 
 import argparse

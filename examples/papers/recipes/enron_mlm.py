@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Turns the Enron mails into the files that anadp-figure1 trains a masked language model on.
+"""Converts the Enron mails to the files on which anadp-figure1 trains a masked language model.
 
     examples/papers/recipes/enron_mlm.py SOURCE --out data/enron-mlm
 
 SOURCE is one of
-  a folder       the mails as they are published, one file each (maildir/skilling-j/sent/1.)
-  *.csv          a column "message" with a whole mail
-  *.jsonl, *.gz  JSON lines with "body", and "headers" or "From" and "Subject" where they are known
+  a folder       the mails as published, one file each (maildir/skilling-j/sent/1.)
+  *.csv          a column "message" with whole mails
+  *.jsonl, *.gz  JSON lines with "body", and "headers" or "From" and "Subject" if known
 
-OUT/train.jsonl and OUT/validation.jsonl have a line {"text": …, "author": …} for each mail: subject
-and body. Mails with the same text, of which the collection has many, are kept once, so that a
-secret is not trained on more often than it was written. As in ANADP's experiment ("contexts
-containing private information") mails without a phone number or an address are left out;
---all keeps them. The split is by author: who is in the one file is not in the other.
-Needs Python 3.9 and nothing else.
+OUT/train.jsonl and OUT/validation.jsonl have one line {"text": …, "author": …} per mail, with its
+subject and body. Mails with the same text, which are frequent in the corpus, are kept once, so that
+a secret is not trained on more often than it was written. As in ANADP's experiment ("contexts
+containing private information"), mails without a phone number or an address are omitted; --all
+keeps them. The split is by author: no author is in both files. Needs only Python 3.9.
 """
 
 import argparse

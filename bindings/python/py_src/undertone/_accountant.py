@@ -151,14 +151,14 @@ class Accountant:
     def epsilon(self, delta: float, accountant: str = "auto") -> Epsilon:
         """Bounds on ε at δ."""
         delta = float_of(delta, "delta")
-        found = _undertone.epsilon(self.adjacency, self._parts, delta, accountant)["epsilon"]
-        return Epsilon(found["upper"], found["lower"])
+        bounds = _undertone.epsilon(self.adjacency, self._parts, delta, accountant)["epsilon"]
+        return Epsilon(bounds["upper"], bounds["lower"])
 
     def delta(self, epsilon: float, accountant: str = "auto") -> Delta:
         """Bounds on δ at ε."""
         epsilon = float_of(epsilon, "epsilon")
-        found = _undertone.delta(self.adjacency, self._parts, epsilon, accountant)["delta"]
-        return Delta(found["upper"], found["lower"])
+        bounds = _undertone.delta(self.adjacency, self._parts, epsilon, accountant)["delta"]
+        return Delta(bounds["upper"], bounds["lower"])
 
     def trade_off(self, false_positive_rates: Any) -> list[dict[str, float]]:
         """The largest true-positive rate of any attack at each false-positive rate.

@@ -382,10 +382,10 @@ class Run:
                 words.append(path_of(value) or str(value))
             else:
                 words.append(rows_of(value, _undertone.columns_of_run(self.folder, False), option))
-        found = _undertone.audit(folder, words)
+        saved = _undertone.audit(folder, words)
         if folder == self.folder:
-            self._found["audit"] = found
-        results = {field: found[field] for field in FIELDS[name] if field in found}
+            self._found["audit"] = saved
+        results = {field: saved[field] for field in FIELDS[name] if field in saved}
         return AuditResult(name, folder, results)
 
     def report(self, out: Any, *, public: bool = False) -> None:

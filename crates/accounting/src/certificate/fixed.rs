@@ -122,7 +122,8 @@ impl Fixed {
 
     /// P(N > z) of a standard normal N.
     ///
-    /// For z ≥ 0 it is ½ − density(z)·(z + z³/3 + z⁵/(3·5) + z⁷/(3·5·7) + …), all terms of one sign.
+    /// For z ≥ 0 it is ½ − density(z)·(z + z³/3 + z⁵/(3·5) + z⁷/(3·5·7) + …), whose terms all have
+    /// the same sign.
     pub fn upper_tail(&self, z: &BigInt) -> BigInt {
         if z < &BigInt::ZERO {
             return self.one() - self.upper_tail(&-z);

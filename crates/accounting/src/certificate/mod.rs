@@ -299,7 +299,7 @@ impl Draft {
         let limit = largest_below(delta, self.grid.scale);
         for digits in digits..digits + 100 {
             let epsilon = Decimal { digits: digits.into(), decimals };
-            if self.deltas(&epsilon).iter().all(|found| *found <= limit) {
+            if self.deltas(&epsilon).iter().all(|of_direction| *of_direction <= limit) {
                 return Ok(epsilon);
             }
         }
@@ -376,8 +376,8 @@ mod tests {
             assert_eq!(largest_below(x, scale), wanted.into());
         }
         for x in [1e-5, 1e-18, 0.3, 0.499_999_999_999_999_9] {
-            let found = approximate(&largest_below(x, 160)) * 2_f64.powi(-160);
-            assert!((found / x - 1.0).abs() < 1e-15, "{x}: {found}");
+            let approximation = approximate(&largest_below(x, 160)) * 2_f64.powi(-160);
+            assert!((approximation / x - 1.0).abs() < 1e-15, "{x}: {approximation}");
         }
     }
 

@@ -395,7 +395,7 @@ struct Head {
 /// Refuses anything but a regular file: opening a FIFO would block forever.
 fn check_regular(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
-        Ok(found) if !found.is_file() => Err(failure(path, "is not a regular file")),
+        Ok(metadata) if !metadata.is_file() => Err(failure(path, "is not a regular file")),
         _ => Ok(()),
     }
 }

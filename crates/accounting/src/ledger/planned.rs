@@ -3,10 +3,10 @@
 //! # Statement
 //!
 //! Let a plan of n releases, fixed before the first, be (ε, δ)-DP. Let the run stop after any
-//! number of releases, where the decision may depend on what was released. The releases made until
-//! then are a function of all n releases, so they are (ε, δ)-DP too. The same does not follow for
-//! the smaller ε of the releases that were made: that ε is proved only if their number did not
-//! depend on them.
+//! number of releases; the decision to stop may depend on what was released. The releases made by
+//! then are a function of all n releases, so they are (ε, δ)-DP too. The smaller ε of only the
+//! releases that were made does not follow: it is proved only if their number did not depend on
+//! them.
 
 use super::{Ledger, RunBinding};
 use crate::{Event, Mode, Part};

@@ -2,18 +2,18 @@
 //!
 //! # Statement
 //!
-//! Let mechanism i have a composition with dominating pairs (P_i, Q_i) for one privacy unit and one
-//! adjacency. Each mechanism may see what the earlier ones released. Then all mechanisms together
-//! are dominated by the product of the pairs, that is by the composition of all entries. A unit
-//! whose data are in only some of the data sets loses no more than one whose data are in all of
-//! them.
+//! Let mechanism i have a composition with dominating pairs (P_i, Q_i), where all mechanisms have
+//! the same privacy unit and adjacency. Each mechanism may depend on what the earlier ones
+//! released. Then the product of the pairs, that is, the composition of all entries, dominates all
+//! mechanisms together. A unit whose data are in only some of the data sets loses no more than one
+//! whose data are in all of them.
 //!
 //! This requires that the *parameters* of each mechanism (noise, sampling rate, steps) are chosen
-//! without looking at the releases of the earlier ones. The total states this as an assumption.
+//! independently of the releases of the earlier ones. The total states this as an assumption.
 //!
-//! Different relations between data sets cannot be composed: ledgers with different units or
-//! adjacencies are refused, and so are different threat models, because their adversaries see
-//! different things.
+//! Guarantees about different neighboring relations cannot be composed: ledgers with different
+//! units or adjacencies are rejected. So are ledgers with different threat models, because their
+//! adversaries see different things.
 
 use super::{Ledger, failure};
 use crate::{Accountant, Composition, Error, Guarantee, Mode, Result, epsilon};

@@ -339,8 +339,8 @@ fn choose_edges(
         for i in (0..weights.len()).rev() {
             above[i] += above[i + 1];
         }
-        let there = above[sketch.loss.partition_point(|&l| l < loss)].max(f64::MIN_POSITIVE);
-        above.into_iter().map(|mass| (mass / there).min(1.0)).collect()
+        let mass_above = above[sketch.loss.partition_point(|&l| l < loss)].max(f64::MIN_POSITIVE);
+        above.into_iter().map(|mass| (mass / mass_above).min(1.0)).collect()
     });
     let widest = (0.5 / ((1.0 + weighing.tilt.abs()) * grid.mesh)).clamp(1.0, 1e9);
     let position = |index: i64| {

@@ -444,14 +444,14 @@ mod tests {
             let mut output = forward.make_output_vec();
             forward.process(&mut input, &mut output).unwrap();
             let mut squared = 0.0;
-            for (f, found) in output.iter().enumerate() {
+            for (f, value) in output.iter().enumerate() {
                 let mut exact = Complex64::new(0.0, 0.0);
                 for &(j, w) in &masses {
                     // Reduce the phase in integers so that the reference is exact to rounding.
                     let turn = (j as u128 * f as u128 % size as u128) as f64 / size as f64;
                     exact += Complex64::from_polar(w, -std::f64::consts::TAU * turn);
                 }
-                squared += (found - exact).norm_sqr();
+                squared += (value - exact).norm_sqr();
             }
             let norm = (masses.iter().map(|m| m.1 * m.1).sum::<f64>() * size as f64 / 2.0).sqrt();
             let relative = squared.sqrt() / norm;
@@ -505,8 +505,8 @@ mod tests {
                 .map(|(loss, weight)| weight * (rate * loss).exp())
                 .sum();
             let truth = rate * offset + shifted.ln();
-            let found = part.log_moment(rate);
-            assert!(found >= truth && found - truth < 1e-14 * truth.abs() + 1e-13, "{offset}");
+            let moment = part.log_moment(rate);
+            assert!(moment >= truth && moment - truth < 1e-14 * truth.abs() + 1e-13, "{offset}");
         }
     }
 

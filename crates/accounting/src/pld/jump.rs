@@ -209,14 +209,14 @@ fn compose_one_jump(
     let forward = RealFftPlanner::<f64>::new().plan_fft_forward(size);
     let mut buffer = forward.make_input_vec();
     let (mut body, mut jump) = (forward.make_output_vec(), forward.make_output_vec());
-    let one = Rounded::new(Complex64::new(1.0, 0.0), 0.0);
+    let unit = Rounded::new(Complex64::new(1.0, 0.0), 0.0);
     // Per frequency: the product of all bodies so far, and the sum of the products with one jump.
-    let mut found = vec![(one, one.scaled(0.0)); body.len()];
+    let mut spectra = vec![(unit, unit.scaled(0.0)); body.len()];
     for (part, jumps) in bodies.iter().zip(&jumps) {
         let error = part.transformed(forward.as_ref(), &mut buffer, &mut body);
         let jump_error = jumps.transformed(forward.as_ref(), &mut buffer, &mut jump);
         let power = Power::new(part.count - 1, error, BY_SQUARING);
-        for ((none, single), (&w, &t)) in found.iter_mut().zip(body.iter().zip(&jump)) {
+        for ((none, single), (&w, &t)) in spectra.iter_mut().zip(body.iter().zip(&jump)) {
             let (value, size, error_of_power) = power.of(w);
             let others = Rounded { value, size, error: error_of_power };
             let whole =
@@ -226,8 +226,8 @@ fn compose_one_jump(
             *none = none.times(whole);
         }
     }
-    let spectrum_error = 2.0 * found.iter().map(|(_, s)| s.error).sum::<f64>();
-    let spectrum = found.into_iter().map(|(_, s)| s.value).collect();
+    let spectrum_error = 2.0 * spectra.iter().map(|(_, s)| s.error).sum::<f64>();
+    let spectrum = spectra.into_iter().map(|(_, s)| s.value).collect();
     let (weights, point_error) = unrolled(spectrum, spectrum_error, 0.0, &window, size);
     let (log_norm, log_norm_error) = normalizer(&bodies);
     Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, 0.0))

@@ -66,16 +66,19 @@ enum Direction {
 /// ε(δ), the worse of both directions.
 pub fn epsilon(composition: &Composition, delta: f64, precision: Precision) -> Result<Bounds> {
     let prepared = Numerical::new(composition, delta)?;
-    let found = prepared.epsilon(delta, precision)?;
+    let interval = prepared.epsilon(delta, precision)?;
     let short = composition.parts().len() <= FEW_PARTS && composition.releases() <= FEW_RELEASES;
-    if found.gap() <= precision.gap_at(found.lower) || !short || prepared.pairs.is_empty() {
-        return Ok(found);
+    if interval.gap() <= precision.gap_at(interval.lower) || !short || prepared.pairs.is_empty() {
+        return Ok(interval);
     }
     // If one large loss is likelier than many small ones, δ(ε) is nearly flat. Then even a small
     // truncated share of δ moves ε, and no tilt is suitable. `jump` handles that case.
-    let by_jumps =
-        Numerical::new(composition, 1e-4 * delta)?.epsilon_by_jumps(delta, precision, found.upper);
-    by_jumps.map_or(Ok(found), |e| e.intersect(found))
+    let by_jumps = Numerical::new(composition, 1e-4 * delta)?.epsilon_by_jumps(
+        delta,
+        precision,
+        interval.upper,
+    );
+    by_jumps.map_or(Ok(interval), |e| e.intersect(interval))
 }
 
 /// With at most this many parts and releases there is time for a second computation.
@@ -87,8 +90,8 @@ pub fn delta(composition: &Composition, epsilon: f64, precision: Precision) -> R
     let mut scale = guess_delta(composition, epsilon)?;
     let mut best: Option<Bounds> = None;
     for _ in 0..4 {
-        let found = Numerical::new(composition, scale)?.delta(epsilon, precision)?;
-        let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
+        let interval = Numerical::new(composition, scale)?.delta(epsilon, precision)?;
+        let kept = best.map_or(Ok(interval), |b| b.intersect(interval))?;
         best = Some(kept);
         // If δ is much smaller than guessed, the truncated tails weigh too much.
         if kept.upper > 0.05 * scale || scale <= SMALLEST {
@@ -139,7 +142,7 @@ pub fn curve(
     epsilons: &[f64],
     precision: Precision,
 ) -> Result<Vec<Bounds>> {
-    let vague = |found: &Directions| is_vague(&found.worse(), *limits::DELTA.start());
+    let vague = |bounds: &Directions| is_vague(&bounds.worse(), *limits::DELTA.start());
     let both = curves(composition, epsilons, precision, vague)?;
     Ok(both.into_iter().map(Directions::worse).collect())
 }
@@ -151,7 +154,7 @@ pub(crate) fn curve_of_each_direction(
     precision: Precision,
 ) -> Result<Vec<Directions>> {
     let vague =
-        |found: &Directions| [found.present, found.absent].iter().any(|d| is_vague(d, 1e-6));
+        |bounds: &Directions| [bounds.present, bounds.absent].iter().any(|d| is_vague(d, 1e-6));
     curves(composition, epsilons, precision, vague)
 }
 
@@ -163,27 +166,27 @@ fn curves(
 ) -> Result<Vec<Directions>> {
     const ANCHORS: usize = 16;
     let unknown = Directions::alike(Bounds { lower: 0.0, estimate: 0.5, upper: 1.0 });
-    let mut found = vec![unknown; epsilons.len()];
-    let sharpen = |found: &mut Vec<Directions>, anchor: usize| -> Result<()> {
-        let upper = found[anchor].worse().upper;
+    let mut curve = vec![unknown; epsilons.len()];
+    let sharpen = |curve: &mut Vec<Directions>, anchor: usize| -> Result<()> {
+        let upper = curve[anchor].worse().upper;
         let scale = guess_delta(composition, epsilons[anchor])?.min(upper);
         let prepared = Numerical::new(composition, scale.max(SMALLEST))?;
-        for (known, here) in found.iter_mut().zip(prepared.around(epsilons, anchor, precision)?) {
+        for (known, here) in curve.iter_mut().zip(prepared.around(epsilons, anchor, precision)?) {
             known.present = known.present.intersect(here.present)?;
             known.absent = known.absent.intersect(here.absent)?;
         }
         Ok(())
     };
     for anchor in (0..epsilons.len()).step_by(epsilons.len().div_ceil(ANCHORS).max(1)) {
-        sharpen(&mut found, anchor)?;
+        sharpen(&mut curve, anchor)?;
     }
     // Intervals that are still wide get their own computation.
     for anchor in 0..epsilons.len() {
-        if vague(&found[anchor]) {
-            sharpen(&mut found, anchor)?;
+        if vague(&curve[anchor]) {
+            sharpen(&mut curve, anchor)?;
         }
     }
-    Ok(found)
+    Ok(curve)
 }
 
 /// δ values below this are not distinguished from 0.
@@ -328,11 +331,11 @@ impl Numerical {
             })?;
             let finer = plan.mesh.min(mesh);
             let plan = plan.with_mesh(finer).fitted(self.most_points());
-            let found = match self.enclose(direction, &plan) {
+            let interval = match self.enclose(direction, &plan) {
                 Ok(enclosure) => enclosure.delta(epsilon)?,
                 Err(error) => return best.ok_or(error),
             };
-            let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
+            let kept = best.map_or(Ok(interval), |b| b.intersect(interval))?;
             best = Some(kept);
             // Relative to δ, but no finer than the smallest supported δ.
             let gap = (kept.upper / kept.lower.max(1e-3 * limits::DELTA.start())).ln();
@@ -356,7 +359,7 @@ impl Numerical {
             let enclosure = Enclosure::of_responses(&self.responses);
             return epsilons.iter().map(|&e| Ok(Directions::alike(enclosure.delta(e)?))).collect();
         }
-        let one = |direction: Direction| -> Result<Vec<Bounds>> {
+        let bounds_in = |direction: Direction| -> Result<Vec<Bounds>> {
             let (sketches, near) = (self.sketches(direction), epsilons[anchor]);
             let plan = Plan::capped(sketches, |sketches| {
                 Plan::near_epsilon(sketches, near, None, |e| precision.gap_at(e))
@@ -364,11 +367,11 @@ impl Numerical {
             let enclosure = self.enclose(direction, &plan.fitted(self.most_points()))?;
             epsilons.iter().map(|&e| enclosure.delta(e)).collect()
         };
-        let present = one(Direction::Present)?;
+        let present = bounds_in(Direction::Present)?;
         if self.absent.is_none() {
             return Ok(present.into_iter().map(Directions::alike).collect());
         }
-        let absent = one(Direction::Absent)?;
+        let absent = bounds_in(Direction::Absent)?;
         let both = present.into_iter().zip(absent);
         Ok(both.map(|(present, absent)| Directions { present, absent }).collect())
     }
@@ -421,13 +424,13 @@ impl Numerical {
         let mut best: Option<Bounds> = None;
         let mut no_progress = 0;
         for _ in 0..REFINEMENTS {
-            let found = match self.enclose(direction, &plan).and_then(|e| e.epsilon(delta)) {
-                Ok(found) => found,
+            let interval = match self.enclose(direction, &plan).and_then(|e| e.epsilon(delta)) {
+                Ok(interval) => interval,
                 // If a finer mesh does not fit, the result of the coarser one is used.
                 Err(error) => return best.ok_or(error),
             };
-            let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
-            let no_better = best.is_some_and(|b| found.gap() > b.gap());
+            let kept = best.map_or(Ok(interval), |b| b.intersect(interval))?;
+            let no_better = best.is_some_and(|b| interval.gap() > b.gap());
             best = Some(kept);
             let wanted = precision.gap_at(kept.lower);
             // If the rest of the gap is rounding error, a finer mesh makes it wider.
@@ -472,11 +475,11 @@ impl Numerical {
             let enclosed = self.enclose_with(Direction::Present, &plan, weighing, |parts, side| {
                 split.compose(&parts, &plan, side, self.most_points())
             });
-            let found = match enclosed.and_then(|e| e.epsilon(delta)) {
-                Ok(found) => found,
+            let interval = match enclosed.and_then(|e| e.epsilon(delta)) {
+                Ok(interval) => interval,
                 Err(error) => return best.ok_or(error),
             };
-            let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
+            let kept = best.map_or(Ok(interval), |b| b.intersect(interval))?;
             best = Some(kept);
             let wanted = precision.gap_at(kept.lower);
             if kept.gap() <= wanted {

@@ -128,8 +128,8 @@ impl Plan {
         // Chernoff's bound at rate λ puts the window's end at (K(θ ± λ) − K(θ) − log_outside)/λ;
         // the best λ gives the nearest end.
         let reach = |signed_rate: f64| {
-            let there = total_cumulant(sketches, tilt + signed_rate);
-            (there.value - here.value - log_outside) / signed_rate.abs()
+            let shifted = total_cumulant(sketches, tilt + signed_rate);
+            (shifted.value - here.value - log_outside) / signed_rate.abs()
         };
         let (slowest, fastest) = ((1e-3 * tilt.max(1e-3)).ln().min(-10.0), (STEEPEST / mesh).ln());
         let best_rate = |sign: f64| {

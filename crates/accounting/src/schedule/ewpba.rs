@@ -3,7 +3,7 @@
 //! A first noise multiplier, `beginning`, spends ε minus a reserve uniformly. The epochs' noise
 //! multipliers are spread around it: the smallest one, σ_fir, is lowered until the spread list
 //! spends ε. Counted backwards from the last epoch, the noise multiplier grows by `add` while the
-//! epoch number is at most E/2 − 1 (real division), and by S·add afterwards, where
+//! epoch number is at most E/2 − 1 (real division), and by S·add afterward, where
 //! ```text
 //! add = 4 (beginning − σ_fir) / ((E − 1)(S + 1)).
 //! ```

@@ -270,14 +270,15 @@ impl All {
             return Err(Failure::arguments("both files need at least one example"));
         }
         let how = (self.intervals.confidence, self.random.seed);
-        let (found, _) = by_losses(run, &all, members, masking.as_ref(), how, true, &self.device)?;
+        let (attacks, _) =
+            by_losses(run, &all, members, masking.as_ref(), how, true, &self.device)?;
         run.keep(|audit| {
-            audit.membership = found.clone();
+            audit.membership = attacks.clone();
             audit.non_members = Some(from);
             audit.trials.membership.clear();
         })?;
         let curves: Vec<(&str, &[(f64, f64)])> =
-            found.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
+            attacks.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
         if run.ranks().is_first() {
             plot::roc(&run.paths.membership_figure(), "Membership inference", &curves)?;
         }
@@ -293,14 +294,14 @@ impl All {
             Figure {
                 attack: format!("{MEMBERSHIP}{name}"),
                 measure,
-                run: pick(&found),
-                non_private: beside.as_ref().map(|found| pick(found)),
+                run: pick(&attacks),
+                non_private: beside.as_ref().map(|attacks| pick(attacks)),
                 pretrained,
                 guessing: Some(guessing),
             }
         };
         Ok(vec![
-            figure("AUC by loss", Measure::Area, &|f| f[0].auc, Some(found[2].auc), 0.5),
+            figure("AUC by loss", Measure::Area, &|f| f[0].auc, Some(attacks[2].auc), 0.5),
             figure(
                 "AUC by loss against the pretrained model",
                 Measure::Area,
@@ -381,18 +382,18 @@ impl All {
             })
             .transpose()?;
         let mut figures = Vec::new();
-        for (i, found) in extracted.iter().enumerate() {
-            let kind = found.kind.plural();
+        for (i, of_kind) in extracted.iter().enumerate() {
+            let kind = of_kind.kind.plural();
             let of = |name: &str, pick: &dyn Fn(&Extraction) -> Interval| Figure {
                 attack: format!("extraction of {kind}, {name}"),
                 measure: Measure::Share,
-                run: pick(found),
+                run: pick(of_kind),
                 non_private: beside.as_ref().map(|beside| pick(&beside[i])),
                 pretrained: None,
                 guessing: None,
             };
-            figures.push(of("recall", &|found| found.recall));
-            figures.push(of("precision", &|found| found.precision));
+            figures.push(of("recall", &|of_kind| of_kind.recall));
+            figures.push(of("precision", &|of_kind| of_kind.precision));
         }
         let masking = ReconstructionArguments {
             targets: sizes.targets,
@@ -412,16 +413,16 @@ impl All {
             let of = |run: &AuditedRun| -> Outcome<_> {
                 Ok(masking.judge_both(kind, &ranks(run, true)?, &pretrained))
             };
-            let not_known = |found: &ReconstructionOfKind| {
-                found.not_known_before.unwrap_or(found.trained).top_1
+            let not_known = |of_kind: &ReconstructionOfKind| {
+                of_kind.not_known_before.unwrap_or(of_kind.trained).top_1
             };
-            let found = of(run)?;
+            let reconstructed = of(run)?;
             figures.push(Figure {
                 attack: format!("reconstruction of {}, top-1 accuracy", kind.plural()),
                 measure: Measure::Share,
-                run: not_known(&found),
+                run: not_known(&reconstructed),
                 non_private: non_private.map(of).transpose()?.as_ref().map(not_known),
-                pretrained: Some(found.pretrained.top_1),
+                pretrained: Some(reconstructed.pretrained.top_1),
                 guessing: None,
             });
         }

@@ -74,7 +74,7 @@ impl Attribute {
         let classes = known.labels.as_ref().map_or(0, |labels| labels.names().len());
         let cells = self.released.cells(&loaded.model)?;
         let bar = progress(cells.len(), "attacks");
-        let found = ranks.divided(cells.len(), |i| -> Outcome<Inferred> {
+        let guesses = ranks.divided(cells.len(), |i| -> Outcome<Inferred> {
             let Cell { after, noise, .. } = cells[i];
             let asked = attribute::Attribute {
                 noise_layer: NoiseLayer::After(after),
@@ -100,7 +100,7 @@ impl Attribute {
             let Cell { after, epsilon, noise: noise_multiplier } = *cell;
             Row { after, epsilon, noise_multiplier, inferred }
         };
-        let rows: Vec<Row> = cells.iter().zip(found).map(row).collect();
+        let rows: Vec<Row> = cells.iter().zip(guesses).map(row).collect();
         if output.json {
             output::json(&rows);
             return Ok(());

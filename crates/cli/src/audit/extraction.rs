@@ -75,9 +75,9 @@ impl Extraction {
             let pretrained = asked.generated(&run, false, &self.device)?;
             asked.attack(&run, &training, &pretrained, &finder, &kinds, &self.device)
         })?;
-        let found = trials[0].found.clone();
+        let results = trials[0].found.clone();
         run.keep(|audit| {
-            audit.extraction = found.clone();
+            audit.extraction = results.clone();
             audit.trials.extraction = kept(&trials);
         })?;
         if output.json {
@@ -94,15 +94,15 @@ impl Extraction {
                 "recall",
                 "pretrained too",
             ],
-            &found.iter().map(row).collect::<Vec<_>>(),
+            &results.iter().map(row).collect::<Vec<_>>(),
         );
-        for (i, of) in found.iter().enumerate().filter(|_| trials.len() > 1) {
+        for (i, of) in results.iter().enumerate().filter(|_| trials.len() > 1) {
             let mean = |figure: &dyn Fn(&Found) -> f64| mean_of(&trials, i, figure);
             output::line(format_args!(
                 "{}: mean precision {}, mean recall {} over {} trials; the table shows the first.",
                 of.kind.plural(),
-                mean(&|found| found.precision.estimate),
-                mean(&|found| found.recall.estimate),
+                mean(&|result| result.precision.estimate),
+                mean(&|result| result.recall.estimate),
                 trials.len()
             ));
         }
@@ -185,7 +185,7 @@ impl ExtractionArguments {
         finder: &dyn Finder,
         kinds: &[EntityKind],
     ) -> Outcome<Vec<Found>> {
-        let mut found = Vec::new();
+        let mut results = Vec::new();
         for &kind in kinds {
             let inside: Vec<Things> = training
                 .texts
@@ -198,20 +198,20 @@ impl ExtractionArguments {
                 .collect();
             let (generated, before) =
                 (things(finder, generated, kind)?, things(finder, pretrained, kind)?);
-            found.push(judge(kind, &inside, &generated, &before, self.intervals.confidence));
+            results.push(judge(kind, &inside, &generated, &before, self.intervals.confidence));
         }
-        Ok(found)
+        Ok(results)
     }
 }
 
-fn row(found: &Found) -> Vec<String> {
+fn row(result: &Found) -> Vec<String> {
     vec![
-        found.kind.plural().to_owned(),
-        found.in_training.to_string(),
-        found.written.to_string(),
-        found.right.to_string(),
-        share(&found.precision),
-        share(&found.recall),
-        found.known_before.to_string(),
+        result.kind.plural().to_owned(),
+        result.in_training.to_string(),
+        result.written.to_string(),
+        result.right.to_string(),
+        share(&result.precision),
+        share(&result.recall),
+        result.known_before.to_string(),
     ]
 }

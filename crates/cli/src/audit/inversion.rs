@@ -64,7 +64,7 @@ impl Inversion {
         let (victims, known) = self.released.read(&loaded, &task, None)?;
         let cells = self.released.cells(&loaded.model)?;
         let bar = progress(cells.len(), "attacks");
-        let found = ranks.divided(cells.len(), |i| -> Outcome<Recovered> {
+        let results = ranks.divided(cells.len(), |i| -> Outcome<Recovered> {
             let Cell { after, noise, .. } = cells[i];
             let asked = inversion::Inversion {
                 noise_layer: NoiseLayer::After(after),
@@ -83,7 +83,7 @@ impl Inversion {
             let Cell { after, epsilon, noise: noise_multiplier } = *cell;
             Row { after, epsilon, noise_multiplier, recovered }
         };
-        let rows: Vec<Row> = cells.iter().zip(found).map(row).collect();
+        let rows: Vec<Row> = cells.iter().zip(results).map(row).collect();
         if output.json {
             output::json(&rows);
             return Ok(());

@@ -109,7 +109,7 @@ impl Membership {
             output::line(format_args!(
                 "{}: mean AUC {} over {} trials; the table shows the first.",
                 of.attack,
-                mean_of(&trials, i, &|found| found.auc.estimate),
+                mean_of(&trials, i, &|attack| attack.auc.estimate),
                 trials.len()
             ));
         }
@@ -143,11 +143,11 @@ impl Membership {
         let all: Vec<Example> = inside.examples.iter().cloned().chain(outside).collect();
         let how = (self.intervals.confidence, random.seed);
         let masking = inside.masking.as_ref();
-        let (mut attacks, found) =
+        let (mut attacks, trained_losses) =
             by_losses(run, &all, count, masking, how, !self.loss_only, &self.device)?;
         if self.shadows > 0 {
             let shadows = self.shadow_losses(run, &inside, &all, random)?;
-            let scores = by_likelihood_ratio(&found, &shadows);
+            let scores = by_likelihood_ratio(&trained_losses, &shadows);
             let (inside, outside) = scores.split_at(count);
             attacks.push(judge("likelihood ratio of shadow models", inside, outside, how.0, how.1));
         }
@@ -172,7 +172,7 @@ impl Membership {
             all.iter().map(|example| drawn(example.unit)).collect()
         };
         // Each rank trains some of them, with the same results as one process.
-        let found = run.ranks().divided(self.shadows, |shadow| -> Outcome<Vec<u64>> {
+        let shadow_losses = run.ranks().divided(self.shadows, |shadow| -> Outcome<Vec<u64>> {
             let shadow = shadow as u64;
             let chosen = chosen_by(shadow);
             let mut examples: Vec<Example> = all
@@ -207,7 +207,11 @@ impl Membership {
             Ok(losses.into_iter().map(f64::to_bits).collect())
         })?;
         let losses = |bits: Vec<u64>| bits.into_iter().map(f64::from_bits).collect();
-        Ok(found.into_iter().zip(0..).map(|(bits, i)| (losses(bits), chosen_by(i))).collect())
+        Ok(shadow_losses
+            .into_iter()
+            .zip(0..)
+            .map(|(bits, i)| (losses(bits), chosen_by(i)))
+            .collect())
     }
 }
 
@@ -246,25 +250,28 @@ pub fn by_losses(
     reference: bool,
     device: &DeviceArguments,
 ) -> Outcome<(Vec<Found>, Vec<f64>)> {
-    let found = losses(run.ranks(), &run.model(true, device)?, all, masking)?;
+    let trained_losses = losses(run.ranks(), &run.model(true, device)?, all, masking)?;
     let score = |name, scores: Vec<f64>| {
         judge(name, &scores[..members], &scores[members..], confidence, seed)
     };
-    let mut attacks = vec![score("loss", by_loss(&found))];
+    let mut attacks = vec![score("loss", by_loss(&trained_losses))];
     if reference {
         let before = losses(run.ranks(), &run.model(false, device)?, all, masking)?;
-        attacks.push(score("loss against the pretrained model", by_reference(&found, &before)));
+        attacks.push(score(
+            "loss against the pretrained model",
+            by_reference(&trained_losses, &before),
+        ));
         attacks.push(score(Found::OF_PRETRAINED, by_loss(&before)));
     }
-    Ok((attacks, found))
+    Ok((attacks, trained_losses))
 }
 
-fn row(found: &Found) -> Vec<String> {
+fn row(result: &Found) -> Vec<String> {
     vec![
-        found.attack.to_owned(),
-        area(&found.auc),
-        share(&found.rate_at_1_percent),
-        share(&found.rate_at_0_1_percent),
+        result.attack.to_owned(),
+        area(&result.auc),
+        share(&result.rate_at_1_percent),
+        share(&result.rate_at_0_1_percent),
     ]
 }
 
@@ -282,17 +289,17 @@ mod tests {
     #[test]
     fn a_sample_is_of_the_whole_file() {
         let of = |seed: u64| at_random((0..1_000).collect::<Vec<u32>>(), 100, seed);
-        let found = of(1);
-        assert_eq!(found.len(), 100);
-        assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 100);
+        let sample = of(1);
+        assert_eq!(sample.len(), 100);
+        assert_eq!(sample.iter().collect::<std::collections::BTreeSet<_>>().len(), 100);
         // About a tenth of each tenth of the file. Taking only the first rows would give all of one
         // tenth and none of the others.
         for tenth in 0..10 {
-            let inside = found.iter().filter(|&&i| i / 100 == tenth).count();
+            let inside = sample.iter().filter(|&&i| i / 100 == tenth).count();
             assert!((2..=22).contains(&inside), "{inside} of tenth {tenth}");
         }
-        assert_eq!(found, of(1));
-        assert_ne!(found, of(2));
+        assert_eq!(sample, of(1));
+        assert_ne!(sample, of(2));
         // If there are fewer examples than requested, all are taken.
         let mut all = at_random((0..7).collect::<Vec<u32>>(), 100, 1);
         all.sort_unstable();

@@ -138,12 +138,12 @@ impl OneRun {
         };
         let promised = run.promised();
         let delta = plan.delta().unwrap_or(1e-5);
-        let found = audit(&scores, &coins.inside, guesses, delta, self.intervals.confidence);
+        let outcome = audit(&scores, &coins.inside, guesses, delta, self.intervals.confidence);
         let curve_is_refuted = match promised {
-            Some(_) => Some(self.refutes_curve(&run, &found)?),
+            Some(_) => Some(self.refutes_curve(&run, &outcome)?),
             None => None,
         };
-        let kept = OneRunAudit { found, promised_curve_is_refuted: curve_is_refuted };
+        let kept = OneRunAudit { found: outcome, promised_curve_is_refuted: curve_is_refuted };
         run.keep(|audit| audit.one_run = Some(kept))?;
         if output.json {
             output::json(&kept);
@@ -181,20 +181,20 @@ impl OneRun {
     }
 
     fn print(&self, kept: &OneRunAudit, delta: f64, promised: Option<f64>) {
-        let found = &kept.found;
+        let outcome = &kept.found;
         let mut rows = vec![
             (
                 "guesses",
                 format!(
                     "{} of {} correct, {} canaries",
-                    found.right, found.guesses, found.canaries
+                    outcome.right, outcome.guesses, outcome.canaries
                 ),
             ),
             (
                 "ε at least",
                 format!(
                     "{:.4} at δ = {delta:e}, with {:.0} % confidence",
-                    found.epsilon_lower,
+                    outcome.epsilon_lower,
                     self.intervals.percent()
                 ),
             ),
@@ -202,7 +202,7 @@ impl OneRun {
                 "if Gaussian",
                 format!(
                     "{:.4}, if the trade-off curve of the training is that of a Gaussian mechanism",
-                    found.epsilon_lower_if_gaussian
+                    outcome.epsilon_lower_if_gaussian
                 ),
             ),
         ];
@@ -217,7 +217,7 @@ impl OneRun {
 
     /// Whether the guesses are too good for the ledger's privacy curve, which includes the printed
     /// ε.
-    fn refutes_curve(&self, run: &AuditedRun, found: &OneRunFound) -> Outcome<bool> {
+    fn refutes_curve(&self, run: &AuditedRun, outcome: &OneRunFound) -> Outcome<bool> {
         let ledger = Ledger::read(run.paths.ledger())?;
         let far = epsilon(ledger.spent(), 1e-9, Accountant::Auto)?.epsilon.upper.max(1e-3);
         const POINTS: i32 = 40;
@@ -226,7 +226,7 @@ impl OneRun {
         let points = curve(ledger.spent(), &epsilons, Accountant::Auto)?;
         let promises: Vec<(f64, f64)> =
             points.iter().map(|point| (point.epsilon, point.delta.upper)).collect();
-        let OneRunFound { canaries, guesses, right, confidence, .. } = *found;
+        let OneRunFound { canaries, guesses, right, confidence, .. } = *outcome;
         Ok(refuted(&Promises(&promises), canaries, guesses, right, 1.0 - confidence))
     }
 }

@@ -82,7 +82,7 @@ impl Reconstruction {
         let (training, finder) = self.finder.read(&run)?;
         let trials = self.trials.each(self.asked.random, |random| {
             let asked = ReconstructionArguments { random, ..self.asked };
-            let mut found = Vec::new();
+            let mut results = Vec::new();
             for kind in self.finder.kinds() {
                 let targets = asked.targets(&training, kind)?;
                 if targets.is_empty() {
@@ -91,30 +91,30 @@ impl Reconstruction {
                 let of = |trained: bool| {
                     asked.attack(&run, trained, &targets, &finder, list.as_deref(), &self.device)
                 };
-                found.push(asked.judge_both(kind, &of(true)?, &of(false)?));
+                results.push(asked.judge_both(kind, &of(true)?, &of(false)?));
             }
-            Ok(found)
+            Ok(results)
         })?;
-        let found = trials[0].found.clone();
-        if found.is_empty() {
+        let results = trials[0].found.clone();
+        if results.is_empty() {
             return Err(Failure::arguments(
                 "no PII was found in the training texts; see --names and --tagger",
             ));
         }
         run.keep(|audit| {
-            audit.reconstruction = found.clone();
+            audit.reconstruction = results.clone();
             audit.trials.reconstruction = kept(&trials);
         })?;
         match output.json {
             true => json(&trials),
-            false => self.print(&found, &trials),
+            false => self.print(&results, &trials),
         }
         Ok(())
     }
 
-    fn print(&self, found: &[ReconstructionOfKind], trials: &[Trial<ReconstructionOfKind>]) {
+    fn print(&self, results: &[ReconstructionOfKind], trials: &[Trial<ReconstructionOfKind>]) {
         let top = format!("top-{}", self.asked.top);
-        let rows: Vec<Vec<String>> = found
+        let rows: Vec<Vec<String>> = results
             .iter()
             .flat_map(|both| {
                 let others = both.not_known_before.as_ref();
@@ -126,16 +126,16 @@ impl Reconstruction {
                 .map(|of| of.map(|of| (both.kind, of)))
             })
             .flatten()
-            .map(|(kind, (name, found))| {
+            .map(|(kind, (name, figures))| {
                 vec![
                     kind.plural().to_owned(),
                     name.to_owned(),
-                    found.targets.to_string(),
-                    share(&found.top_1),
-                    share(&found.top_k),
-                    share(&found.among_candidates),
-                    format!("{:.3}", found.mean_reciprocal_rank),
-                    format!("{:.1}", found.candidates),
+                    figures.targets.to_string(),
+                    share(&figures.top_1),
+                    share(&figures.top_k),
+                    share(&figures.among_candidates),
+                    format!("{:.3}", figures.mean_reciprocal_rank),
+                    format!("{:.1}", figures.candidates),
                 ]
             })
             .collect();
@@ -152,9 +152,9 @@ impl Reconstruction {
             ],
             &rows,
         );
-        for (i, of) in found.iter().enumerate().filter(|_| trials.len() > 1) {
-            let accuracy = |found: &ReconstructionOfKind| {
-                found.not_known_before.as_ref().map_or(f64::NAN, |others| others.top_1.estimate)
+        for (i, of) in results.iter().enumerate().filter(|_| trials.len() > 1) {
+            let accuracy = |result: &ReconstructionOfKind| {
+                result.not_known_before.as_ref().map_or(f64::NAN, |others| others.top_1.estimate)
             };
             output::line(format_args!(
                 "{}: mean top-1 accuracy, not known before, {} over {} trials; the table shows the \

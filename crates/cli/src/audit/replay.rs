@@ -68,16 +68,16 @@ impl Replay {
         }
         let trained = self.continued(&run, &targets, true)?;
         let pretrained = self.continued(&run, &targets, false)?;
-        let found = judge(&targets, &trained, &pretrained, self.intervals.confidence);
+        let repetitions = judge(&targets, &trained, &pretrained, self.intervals.confidence);
         std::fs::create_dir_all(run.paths.private())
             .map_err(|e| Failure::write(&run.paths.private(), e))?;
-        write_json(&run.paths.replay(), &found)?;
+        write_json(&run.paths.replay(), &repetitions)?;
         if output.json {
-            output::json(&found);
+            output::json(&repetitions);
             return Ok(());
         }
         let names = ["kind", "tried", "repeated", "share", "pretrained too"];
-        output::table(&names, &found.iter().map(row).collect::<Vec<_>>());
+        output::table(&names, &repetitions.iter().map(row).collect::<Vec<_>>());
         output::line(format_args!(
             "\nGreedy continuations of at most {} bytes before each string; {:.0} % confidence \
              intervals. For the data owner only; saved in {}.",
@@ -114,12 +114,12 @@ impl Replay {
     }
 }
 
-fn row(found: &Repetition) -> Vec<String> {
+fn row(repetition: &Repetition) -> Vec<String> {
     vec![
-        found.kind.plural().to_owned(),
-        found.tried.to_string(),
-        found.repeated.to_string(),
-        share(&found.share),
-        found.pretrained.to_string(),
+        repetition.kind.plural().to_owned(),
+        repetition.tried.to_string(),
+        repetition.repeated.to_string(),
+        share(&repetition.share),
+        repetition.pretrained.to_string(),
     ]
 }

@@ -189,8 +189,8 @@ pub fn losses(
     let bar = progress(examples.len(), "examples");
     let mut losses = Vec::with_capacity(examples.len());
     for some in examples.chunks(SHOWN_AT_ONCE) {
-        let found = predict_on_ranks(ranks, model, some, Limits::default(), false)?;
-        losses.extend(found.iter().map(|said| said.loss.map_or(f64::NAN, f64::from)));
+        let predictions = predict_on_ranks(ranks, model, some, Limits::default(), false)?;
+        losses.extend(predictions.iter().map(|said| said.loss.map_or(f64::NAN, f64::from)));
         bar.inc(some.len() as u64);
     }
     bar.finish_and_clear();

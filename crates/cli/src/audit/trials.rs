@@ -12,7 +12,7 @@ pub fn kept<T: Clone>(trials: &[Trial<T>]) -> Vec<Trial<T>> {
 /// Prints the results of one trial, or those of all trials with their seeds.
 pub fn json<T: Serialize>(trials: &[Trial<T>]) {
     match trials {
-        [one] => output::json(&one.found),
+        [trial] => output::json(&trial.found),
         all => output::json(&all),
     }
 }

@@ -90,7 +90,7 @@ impl Siblings {
             .collect();
         folders.sort();
         let train = places(&plan.data.train);
-        let (mut found, mut warnings) = (Vec::new(), Vec::new());
+        let (mut runs, mut warnings) = (Vec::new(), Vec::new());
         for folder in folders {
             let paths = RunPaths::new(&folder);
             let Ok(plan) = RunFile::read(&paths.plan(), &[]) else { continue };
@@ -102,7 +102,7 @@ impl Siblings {
             if plan.privacy.method == MethodName::None {
                 let has_model = paths.model().is_dir() || paths.adapter().is_dir();
                 if has_model {
-                    found.push(Earlier { folder, plan, ledger: None });
+                    runs.push(Earlier { folder, plan, ledger: None });
                 }
                 continue;
             }
@@ -114,7 +114,7 @@ impl Siblings {
                 Ok(ledger) => {
                     let ledger = ledger.as_planned().unwrap_or(ledger);
                     let ledger = Some(ledger).filter(|of| of.terms().mode == Mode::Proved);
-                    found.push(Earlier { folder, plan, ledger });
+                    runs.push(Earlier { folder, plan, ledger });
                 }
                 Err(error) => warnings.push(format!(
                     "warning: {} is an earlier run on the same file, and its cost is not known: \
@@ -123,7 +123,7 @@ impl Siblings {
                 )),
             }
         }
-        (found, warnings)
+        (runs, warnings)
     }
 
     fn is_own(&self, folder: &Path) -> bool {

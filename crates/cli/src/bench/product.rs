@@ -91,13 +91,13 @@ impl ProductBench {
         let mut times = Vec::new();
         for number in 0..self.repeats + 3 {
             let begun = Instant::now();
-            let found = match self.kind {
+            let product = match self.kind {
                 Kind::Output => tensor::product(1.0, x.plain(), w.transposed())?,
                 Kind::InputGradient => tensor::product(1.0, e.plain(), w.plain())?,
                 Kind::WeightGradient => tensor::product(1.0, e.transposed(), x.plain())?,
             };
             device.synchronize()?;
-            drop(found);
+            drop(product);
             if number >= 3 {
                 times.push(begun.elapsed().as_secs_f64() * 1e3);
             }

@@ -89,19 +89,19 @@ impl Curve {
         counts.dedup();
         let mut spent = Vec::new();
         for count in counts {
-            let found =
+            let answer =
                 undertone_accounting::epsilon(&first(all, count), delta, self.by.accountant)?;
-            spent.push((count, count as f64 / releases as f64, found));
+            spent.push((count, count as f64 / releases as f64, answer));
         }
         if output.json {
             let points: Vec<_> = spent
                 .iter()
-                .map(|(count, share, found)| {
+                .map(|(count, share, answer)| {
                     json!({
                         "releases": count,
                         "share": share,
-                        "epsilon": found.epsilon,
-                        "certified": found.certified,
+                        "epsilon": answer.epsilon,
+                        "certified": answer.certified,
                     })
                 })
                 .collect();
@@ -112,9 +112,9 @@ impl Curve {
         }
         let rows: Vec<Vec<String>> = spent
             .iter()
-            .map(|(count, share, found)| {
+            .map(|(count, share, answer)| {
                 let half = if *count == releases.div_ceil(2) { "half-way, " } else { "" };
-                let [least, most] = bounds(found);
+                let [least, most] = bounds(answer);
                 vec![format!("{half}{:.1} %", 100.0 * share), count.to_string(), least, most]
             })
             .collect();
@@ -129,11 +129,11 @@ impl Curve {
 }
 
 /// Both bounds on ε, if the accountant certifies them.
-fn bounds(found: &Answer) -> [String; 2] {
-    match found.accountant {
-        Accountant::Rdp => ["–".to_owned(), output::up(found.epsilon.upper)],
-        Accountant::Gdp => [format!("about {:.4}", found.epsilon.estimate), "–".to_owned()],
-        _ => [output::down(found.epsilon.lower), output::up(found.epsilon.upper)],
+fn bounds(answer: &Answer) -> [String; 2] {
+    match answer.accountant {
+        Accountant::Rdp => ["–".to_owned(), output::up(answer.epsilon.upper)],
+        Accountant::Gdp => [format!("about {:.4}", answer.epsilon.estimate), "–".to_owned()],
+        _ => [output::down(answer.epsilon.lower), output::up(answer.epsilon.upper)],
     }
 }
 

@@ -41,7 +41,7 @@ impl Ledger {
         let deltas =
             all.iter().map(|read| read.delta(self.delta)).collect::<Outcome<Vec<f64>>>()?;
         match all.as_slice() {
-            [one] => one.show(deltas[0], output),
+            [ledger] => ledger.show(deltas[0], output),
             all => show_together(all, &deltas, output),
         }
     }

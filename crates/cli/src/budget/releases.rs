@@ -26,8 +26,8 @@ pub struct Sampling {
     /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N", requires = "examples")]
     pub batch: Option<u64>,
-    /// Number of epochs, each of ⌊examples / batch⌋ steps; a part of an epoch is rounded up to whole
-    /// steps
+    /// Number of epochs, each of ⌊examples / batch⌋ steps; a part of an epoch is rounded up to
+    /// whole steps
     #[arg(long, value_name = "N", requires = "examples", value_parser = epochs)]
     pub epochs: Option<f64>,
 }
@@ -53,8 +53,8 @@ impl Sampling {
 
 /// Parses a positive number of epochs.
 fn epochs(text: &str) -> Result<f64, String> {
-    let found = text.parse::<f64>().ok();
-    found
+    let epochs = text.parse::<f64>().ok();
+    epochs
         .filter(|epochs| *epochs > 0.0 && *epochs <= f64::from(u32::MAX))
         .ok_or_else(|| "must be a number above 0, such as 3 or 2.5".to_owned())
 }

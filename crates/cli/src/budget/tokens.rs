@@ -223,7 +223,7 @@ impl Tokens {
         let rows = if last_token { Rows::Last } else { Rows::First };
         model.network.sanitizer = Some(rows_alone(NoiseLayer::Output, rows));
         let map = positional(&model, self.tokens, last_token)?;
-        let found = token_contributions(&model, &map)?;
-        Ok(found.row_iter().map(|row| row.iter().sum::<f64>() / row.len() as f64).collect())
+        let contributions = token_contributions(&model, &map)?;
+        Ok(contributions.row_iter().map(|row| row.iter().sum::<f64>() / row.len() as f64).collect())
     }
 }

@@ -14,7 +14,7 @@ const SHOWN: usize = 6;
 /// Accuracy on the validation letters, for classifiers.
 pub fn accuracy(summary: &Summary) -> Option<f64> {
     match &summary.metrics.validation {
-        Some(Metrics::Classification(found)) => Some(found.accuracy),
+        Some(Metrics::Classification(scores)) => Some(scores.accuracy),
         _ => None,
     }
 }
@@ -84,14 +84,14 @@ fn print_writers(patients: &[Patient], written: &[&Attacked]) {
     let rows: Vec<Vec<String>> = rows.collect();
     table(&["patient", "code", "non-private", "at ε = 8"], &rows);
     line("");
-    let mut found = vec![vec!["codes given away".to_owned()]];
-    found.push(vec![format!("exposure of a code, of {:.1} bits", most(written))]);
+    let mut attacks = vec![vec!["codes given away".to_owned()]];
+    attacks.push(vec![format!("exposure of a code, of {:.1} bits", most(written))]);
     for attacked in written {
-        found[0].push(format!("{} of {}", attacked.given_away(patients), patients.len()));
-        found[1].push(format!("{:.1}", mean_bits(attacked)));
+        attacks[0].push(format!("{} of {}", attacked.given_away(patients), patients.len()));
+        attacks[1].push(format!("{:.1}", mean_bits(attacked)));
     }
-    found.push(membership(written));
-    table(&["attack", "non-private", "at ε = 8"], &found);
+    attacks.push(membership(written));
+    table(&["attack", "non-private", "at ε = 8"], &attacks);
 }
 
 /// What membership inference finds in the classifiers.
@@ -120,11 +120,11 @@ fn row(name: &str, summary: &Summary) -> Vec<String> {
 }
 
 fn mean_bits(attacked: &Attacked) -> f64 {
-    let bits = attacked.exposure.iter().map(|found| found.bits);
+    let bits = attacked.exposure.iter().map(|exposure| exposure.bits);
     bits.sum::<f64>() / attacked.exposure.len().max(1) as f64
 }
 
 /// The largest possible exposure, that of a code that ranks first.
 fn most(written: &[&Attacked]) -> f64 {
-    written.iter().flat_map(|it| &it.exposure).map(|found| found.most).fold(0.0, f64::max)
+    written.iter().flat_map(|it| &it.exposure).map(|exposure| exposure.most).fold(0.0, f64::max)
 }

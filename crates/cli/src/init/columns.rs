@@ -160,7 +160,7 @@ impl Columns {
         with_author: bool,
         person: &mut dyn Asked,
     ) -> Outcome<Self> {
-        let found = Found { names };
+        let candidates = Found { names };
         for name in said
             .text
             .iter()
@@ -178,17 +178,17 @@ impl Columns {
         let author = match &said.author {
             Some(author) => Some(author.clone()),
             // A column within an object is suggested but not chosen automatically.
-            None if with_author => found.one_of(AUTHOR).filter(|name| !name.contains('.')),
+            None if with_author => candidates.one_of(AUTHOR).filter(|name| !name.contains('.')),
             None => None,
         };
-        let pair = found.pair(COMPLETIONS);
+        let pair = candidates.pair(COMPLETIONS);
         let pair = pair.filter(|_| said.text.is_empty() && said.label.is_none());
         let task = match said.task {
             Some(task) => task,
             None if said.prompt.is_some() || said.completion.is_some() => TaskName::Completion,
             None if said.messages.is_some() => TaskName::Chat,
             None if said.label.is_some() || !said.labels.is_empty() => TaskName::Classification,
-            None if found.one_of(LABEL).is_some() => TaskName::Classification,
+            None if candidates.one_of(LABEL).is_some() => TaskName::Classification,
             None if names.iter().any(|name| name == MESSAGES) => TaskName::Chat,
             None if pair.is_some() => TaskName::Completion,
             None if names.len() == 1 + usize::from(author.is_some()) => TaskName::LanguageModeling,
@@ -200,25 +200,27 @@ impl Columns {
         match task {
             TaskName::Completion => {
                 let (prompt, completion) = pair.unzip();
-                let mut one = |said: &Option<String>, usual: Option<String>, flag: &str| match said
+                let mut get = |said: &Option<String>, usual: Option<String>, flag: &str| match said
                     .clone()
                     .or(usual)
                 {
                     Some(name) => Ok(name),
                     None => ask_for(&format!("the {flag}"), &format!("--{flag}"), names, person),
                 };
-                columns.prompt = Some(one(&said.prompt, prompt, "prompt")?);
-                columns.completion = Some(one(&said.completion, completion, "completion")?);
+                columns.prompt = Some(get(&said.prompt, prompt, "prompt")?);
+                columns.completion = Some(get(&said.completion, completion, "completion")?);
             }
             TaskName::Classification => {
-                let label = match said.label.clone().or_else(|| found.one_of(LABEL)) {
+                let label = match said.label.clone().or_else(|| candidates.one_of(LABEL)) {
                     Some(label) => label,
                     None => ask_for("the label", "--label", names, person)?,
                 };
-                columns.text = match (found.pair(PAIRS), found.titled(&label)) {
+                columns.text = match (candidates.pair(PAIRS), candidates.titled(&label)) {
                     _ if !said.text.is_empty() => said.text.clone(),
-                    (Some((one, other)), _) | (None, Some((one, other))) => vec![one, other],
-                    (None, None) => vec![found.text(&columns, Some(&label), person)?],
+                    (Some((first, second)), _) | (None, Some((first, second))) => {
+                        vec![first, second]
+                    }
+                    (None, None) => vec![candidates.text(&columns, Some(&label), person)?],
                 };
                 columns.label = Some(label);
             }
@@ -233,7 +235,7 @@ impl Columns {
             }
             TaskName::LanguageModeling | TaskName::MaskedLanguageModeling => {
                 columns.text = match said.text.as_slice() {
-                    [] => vec![found.text(&columns, None, person)?],
+                    [] => vec![candidates.text(&columns, None, person)?],
                     said => said.to_vec(),
                 };
             }
@@ -244,10 +246,11 @@ impl Columns {
 
 /// A column that may name the author of a row, if none was chosen.
 pub fn perhaps_author(names: &[String], columns: &Columns) -> Option<String> {
-    let found = Found { names };
+    let candidates = Found { names };
     let used: Vec<&String> = columns.text.iter().chain(&columns.label).collect();
     let all = AUTHOR.iter().chain(PERHAPS_AUTHOR);
-    let mut likely = all.filter_map(|name| found.named(name)).filter(|name| !used.contains(&name));
+    let mut likely =
+        all.filter_map(|name| candidates.named(name)).filter(|name| !used.contains(&name));
     likely.next().filter(|_| columns.author.is_none())
 }
 
@@ -276,12 +279,12 @@ impl Found<'_> {
 
     /// The column with a usual name, if there is exactly one.
     fn one_of(&self, usual: &[&str]) -> Option<String> {
-        let mut there = usual.iter().filter_map(|name| self.named(name));
-        there.next().filter(|_| there.next().is_none())
+        let mut present = usual.iter().filter_map(|name| self.named(name));
+        present.next().filter(|_| present.next().is_none())
     }
 
     fn pair(&self, usual: &[(&str, &str)]) -> Option<(String, String)> {
-        usual.iter().find_map(|(one, other)| Some((self.named(one)?, self.named(other)?)))
+        usual.iter().find_map(|(first, second)| Some((self.named(first)?, self.named(second)?)))
     }
 
     /// The text column: by its name, or the only remaining column.

@@ -64,8 +64,8 @@ pub struct Init {
     /// Write the label names found in the file to the run file, which makes them public
     #[arg(long, conflicts_with = "labels")]
     read_labels: bool,
-    /// Write a run file for `undertone synthesize`: the label, if there is one, becomes a control code
-    /// in front of the text
+    /// Write a run file for `undertone synthesize`: the label, if there is one, becomes a control
+    /// code in front of the text
     #[arg(long)]
     synthesize: bool,
     /// Run file to write
@@ -163,7 +163,7 @@ impl Init {
             false => None,
         };
         let resolved = match &timed {
-            Some((found, _)) => found.resolved.clone(),
+            Some((rehearsal, _)) => rehearsal.resolved.clone(),
             None => calibrate(&plan, plan.units(counted), labels.as_ref().map_or(2, Vec::len))?,
         };
         write_atomically(&self.out, |out| out.write_all(text.as_bytes()))?;
@@ -178,7 +178,7 @@ impl Init {
                 "delta": plan.delta(),
                 "noise_multipliers": resolved.noise_multipliers,
                 "steps": steps,
-                "seconds": timed.as_ref().and_then(|(found, _)| seconds(found)),
+                "seconds": timed.as_ref().and_then(|(rehearsal, _)| seconds(rehearsal)),
                 "plan": plan.file(),
             }));
             return Ok(());
@@ -207,7 +207,7 @@ impl Init {
             (
                 "time",
                 match &timed {
-                    Some((found, typical)) => dry_run::time(found, typical)
+                    Some((rehearsal, typical)) => dry_run::time(rehearsal, typical)
                         .unwrap_or_else(|| "not measured for methods of local DP".to_owned()),
                     None if at_hand => "not measured".to_owned(),
                     None => "not measured: the model is not on this machine yet".to_owned(),
@@ -268,9 +268,9 @@ impl Init {
             return Ok(None);
         }
         let format = format_of(&self.data, None)?;
-        let found =
+        let labels =
             Labels::from_file(&self.data, format, column, OnBadRow::Refuse, &BTreeMap::new())?;
-        Ok(Some(found.names().to_vec()))
+        Ok(Some(labels.names().to_vec()))
     }
 }
 

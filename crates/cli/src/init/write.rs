@@ -71,7 +71,7 @@ impl Draft<'_> {
         }
         match columns.text.as_slice() {
             [] => {}
-            [one] => add("text", quoted(one), ""),
+            [single] => add("text", quoted(single), ""),
             more => add("text", list(more), "a pair, read as two parts of one text"),
         }
         for (key, column) in [

@@ -118,7 +118,7 @@ fn clipping() -> Fallible<String> {
         let apart = level.run(|| -> Result<f64, String> {
             let sum =
                 |clip, examples: &[Example]| clipped_sum(clip, examples).map_err(|e| e.to_string());
-            let alone = examples.iter().map(|one| sum(LOOSE, std::slice::from_ref(one)));
+            let alone = examples.iter().map(|example| sum(LOOSE, std::slice::from_ref(example)));
             let alone = alone.collect::<Result<Vec<_>, _>>()?;
             let mut norms: Vec<f64> = alone.iter().map(|gradient| norm(gradient)).collect();
             let each = norms.clone();

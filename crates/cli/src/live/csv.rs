@@ -47,8 +47,8 @@ pub fn print(follower: &mut Follower) -> Outcome {
 fn line(record: &Record) -> String {
     let scalars = scalars(record);
     let cell = |name: &&str| {
-        let found = scalars.iter().find(|(tag, _)| tag == name);
-        found.map_or(String::new(), |(_, value)| value.to_string())
+        let scalar = scalars.iter().find(|(tag, _)| tag == name);
+        scalar.map_or(String::new(), |(_, value)| value.to_string())
     };
     let cells: Vec<String> = NAMES.iter().map(cell).collect();
     format!("{},{},{},{}", record.step, record.epoch, record.units, cells.join(","))

@@ -213,8 +213,8 @@ fn name(setting: &impl Serialize) -> String {
 impl From<&Record> for Point {
     fn from(record: &Record) -> Self {
         let measured = record.validation.as_ref().map(|metrics| match metrics {
-            Metrics::Classification(found) => ("accuracy, %", 100.0 * found.accuracy),
-            Metrics::Language(found) => ("perplexity", found.perplexity),
+            Metrics::Classification(scores) => ("accuracy, %", 100.0 * scores.accuracy),
+            Metrics::Language(scores) => ("perplexity", scores.perplexity),
         });
         Self {
             step: record.step,

@@ -70,7 +70,7 @@ fn curve(
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &(_, y)| (low.min(y), high.max(y)));
     let (low, high) = match (low, high) {
         (low, high) if low < high => (low, high),
-        (one, _) if one.is_finite() => (one - 0.5, one + 0.5),
+        (value, _) if value.is_finite() => (value - 0.5, value + 0.5),
         _ => (0.0, 1.0),
     };
     let last = points.last().map_or(String::new(), |(_, y)| format!(" {y:.4}{unit}"));

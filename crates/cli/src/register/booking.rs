@@ -1,4 +1,4 @@
-//! The reservation of a run: made by its budget, settled when the run has ended.
+//! The reservation of a run, made from its budget and settled when the run has ended.
 
 use super::budget::RegisterArguments;
 use crate::failure::{Failure, Outcome};
@@ -10,11 +10,11 @@ use undertone_run::{RunFile, RunPaths};
 /// How a run ended.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Ended {
-    /// It wrote its summary.
+    /// The run wrote its summary.
     Finished,
-    /// It was stopped by a signal, and can be resumed.
+    /// The run was stopped by a signal, and can be resumed.
     Stopped,
-    /// It failed, before or after its first release.
+    /// The run failed, before or after its first release.
     Failed,
 }
 
@@ -26,8 +26,8 @@ pub struct Booking {
 }
 
 impl Booking {
-    /// The reservation that a run in `out` began with; `None` if it began without a register.
-    /// `given` may name the register where it is now.
+    /// The reservation with which a run in `out` started; `None` if it started without a register.
+    /// `given` may name the register's current location.
     pub fn of_run(out: &Path, given: &RegisterArguments) -> Outcome<Option<Self>> {
         let paths = RunPaths::new(out);
         let Some(named) = RunFile::read_resolved(&paths.plan())?.registered else {
@@ -62,8 +62,8 @@ impl Booking {
         Ok(Some(Self { register, id: named.reservation, out: out.to_owned() }))
     }
 
-    /// Refuses to resume a run whose reservation no longer counts. A finished run that was
-    /// interrupted before it settled is settled.
+    /// Refuses to resume a run whose reservation no longer counts. Settles a finished run that was
+    /// interrupted before settling.
     pub fn check_open(&self) -> Outcome {
         let state = self.register.state()?;
         let Some((_, booking)) = state.booking(&self.id) else { return Ok(()) };
@@ -83,8 +83,8 @@ impl Booking {
         )))
     }
 
-    /// Settles a run that has ended, keeps the reservation of one that can be resumed, and gives it
-    /// back if nothing was released.
+    /// Settles a run that has ended, keeps the reservation of a run that can be resumed, and
+    /// releases the reservation if the run released nothing.
     pub fn conclude(&self, ended: Ended) -> Outcome {
         match ended {
             Ended::Finished => self.settle(),
@@ -93,7 +93,7 @@ impl Booking {
         }
     }
 
-    /// Whether the folder has the plan of this run, so that it can be resumed.
+    /// Whether the folder contains the plan of this run, so that it can be resumed.
     fn has_begun(&self) -> bool {
         let paths = RunPaths::new(&self.out);
         let named =
@@ -102,11 +102,11 @@ impl Booking {
     }
 
     fn give_back(&self) -> Outcome {
-        // Not why it failed: that sentence may quote the data.
+        // Without the reason for the failure, which may quote the data.
         Ok(self.register.release(&self.id, "the run failed before its first release")?)
     }
 
-    /// Replaces the planned cost by that of the run's ledger.
+    /// Replaces the planned cost by the cost of the run's ledger.
     pub fn settle(&self) -> Outcome {
         let paths = RunPaths::new(&self.out);
         if !paths.ledger().exists() {
@@ -123,7 +123,7 @@ impl Booking {
         })
     }
 
-    /// One line on what became of the budget.
+    /// One line about the budget after the run.
     pub fn announce(&self) -> Outcome {
         let state = self.register.state()?;
         let Some((account, booking)) = state.booking(&self.id) else { return Ok(()) };

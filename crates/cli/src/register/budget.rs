@@ -1,4 +1,4 @@
-//! The budget that pays for a run, as flags name it.
+//! The flags that select the budget of a run.
 
 use super::booking::Booking;
 use crate::failure::{Failure, Outcome};
@@ -25,14 +25,14 @@ pub struct RegisterArguments {
 /// A data set whose budget pays for runs.
 pub struct Budget {
     pub(super) register: Register,
-    /// The register's file, absolute: a run may be resumed from another folder.
+    /// The absolute path of the register's file, since a run may be resumed from another folder.
     file: PathBuf,
     id: String,
     pub(super) set: undertone_register::DataSet,
 }
 
 impl RegisterArguments {
-    /// The register in a file, whichever its data set.
+    /// The register in a file, for any data set.
     pub fn at(file: &Path) -> Self {
         Self { register: Some(file.to_owned()), dataset: None }
     }
@@ -42,7 +42,7 @@ impl RegisterArguments {
         self.register.is_none()
     }
 
-    /// The data set's budget, if one was named.
+    /// The data set's budget, if a data set was given.
     pub fn open(&self) -> Outcome<Option<Budget>> {
         let (Some(file), Some(dataset)) = (&self.register, &self.dataset) else { return Ok(None) };
         let register = Register::open(file)?;
@@ -64,8 +64,8 @@ impl RegisterArguments {
 }
 
 impl Budget {
-    /// The override that declares the register's number of units to the run, from which it
-    /// computes sampling rate and steps. Refuses a run that declares another one.
+    /// The override that declares the register's number of units to the run, which computes
+    /// sampling rate and steps from it. Rejects a run that declares a different number.
     pub fn units(&self, written: &WrittenRun) -> Outcome<Option<String>> {
         let gradients = !written.method().is_local() && written.method().name() != "none";
         match (self.set.units, written.declared_units()) {
@@ -83,7 +83,7 @@ impl Budget {
         self.set.units
     }
 
-    /// Refuses plans that would not all fit, without reserving anything.
+    /// Rejects plans that would not all fit, without reserving anything.
     pub fn check<'a>(&self, plans: impl Iterator<Item = &'a Plan>) -> Outcome {
         let costs = plans.map(cost_of).collect::<Outcome<Vec<Cost>>>()?;
         Ok(self.register.check(&self.set.name, &costs)?)
@@ -119,7 +119,7 @@ impl Budget {
     }
 }
 
-/// What a whole run costs, from its plan alone.
+/// The cost of a whole run, computed from its plan alone.
 fn cost_of(plan: &Plan) -> Outcome<Cost> {
     let planned = planned_cost(plan)?;
     let (unit, threat, delta) = (planned.unit, planned.threat, planned.delta);

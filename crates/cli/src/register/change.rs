@@ -56,7 +56,7 @@ impl CapArguments {
     }
 }
 
-/// Text that says something, in one line.
+/// Non-empty text in one line.
 pub fn said(text: &str) -> Result<String, String> {
     let text = text.trim();
     match text.is_empty() || text.contains('\n') || text.len() > 500 {

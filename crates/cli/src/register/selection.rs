@@ -1,9 +1,9 @@
 //! The budget of a private selection, whose ledger has one entry for all of its runs.
 //!
-//! A selection continues with its own draw when the same command is given again, and pays once. Its
-//! folder decides: with a ledger, the reservation of this folder is continued; without one, nothing
-//! was released in it, and a new reservation is made. One that a killed process left before its
-//! ledger began still counts, until it is given back by `register release`.
+//! Repeating the command of a selection continues with the same draw, and pays once. The folder
+//! decides: if it has a ledger, its reservation continues to be used; otherwise nothing was
+//! released in it, and a new reservation is made. The reservation of a process that was killed
+//! before its ledger existed still counts, until `register release` releases it.
 
 use super::budget::Budget;
 use crate::failure::{Failure, Outcome};
@@ -13,7 +13,7 @@ use undertone_accounting::ledger::Ledger;
 use undertone_register::{Cost, Register, Reservation, Settlement, Status, new_id};
 use undertone_run::RunPaths;
 
-/// What the reservation of a selection was made by.
+/// The `command` of a selection's reservation.
 const VERB: &str = "sweep --private-selection";
 
 /// The reservation of a selection.
@@ -25,7 +25,7 @@ pub struct SelectionBooking {
 }
 
 impl SelectionBooking {
-    /// Reserves the cost of the selection in `out`, or finds the reservation that it began with.
+    /// Reserves the cost of the selection in `out`, or finds its existing reservation.
     pub fn make(budget: Budget, planned: &PlannedCost, out: &Path) -> Outcome<Self> {
         let PlannedCost { unit, threat, delta, releases } = planned.clone();
         let cost = Cost { unit, threat, delta, releases };
@@ -49,7 +49,7 @@ impl SelectionBooking {
         Ok(Self { register: budget.register, id, cost, ledger })
     }
 
-    /// The reservation with which a selection in this folder began.
+    /// The reservation with which a selection in this folder started.
     fn begun(budget: &Budget, cost: &Cost, run: &str) -> Outcome<String> {
         let state = budget.register.state()?;
         let account = state.find(&budget.set.name.to_string())?;
@@ -67,7 +67,8 @@ impl SelectionBooking {
         })
     }
 
-    /// Replaces the planned cost by that of the ledger; gives the reservation back if there is none.
+    /// Replaces the planned cost by that of the ledger; releases the reservation if there is no
+    /// ledger.
     pub fn settle(&self) -> Outcome {
         if !self.ledger.exists() {
             let reason = "the selection failed before its first release";

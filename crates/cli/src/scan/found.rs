@@ -1,4 +1,4 @@
-//! What a scan has found, by kind.
+//! The findings of a scan, by kind.
 
 use super::pieces::Pieces;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ impl Found {
         Self { rows: 0, last_row: 0, examples, kinds, hashes }
     }
 
-    /// Adds what was found in each value.
+    /// Adds the findings in each value.
     pub fn add(&mut self, pieces: &Pieces, findings: &[Vec<Finding>]) {
         for (value, findings) in pieces.values().zip(findings) {
             self.rows += u64::from(value.row != self.last_row);

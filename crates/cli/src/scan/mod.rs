@@ -1,4 +1,4 @@
-//! `undertone scan`: personal data and secrets in a data file, and a copy without them.
+//! `undertone scan`: personal data and secrets in a data file, and a redacted copy.
 
 mod found;
 mod pieces;
@@ -45,13 +45,13 @@ pub struct Scan {
     redact: Option<PathBuf>,
 }
 
-/// What a redacted copy is, and is not.
+/// What a redacted copy guarantees, and what it does not.
 const NO_GUARANTEE: &str = "The copy is no anonymous data: the scan misses what no form or list \
                             has, and people can be recognized by what remains. Keep it as private \
                             as the original; only training with differential privacy bounds what \
                             a model reveals.";
 
-/// For whom the counts are.
+/// The audience of the counts.
 const FOR_THE_OWNER: &str = "Counts and examples are exact, not differentially private: they are \
                              for the data owner only. Do not publish them.";
 
@@ -60,13 +60,13 @@ impl Scan {
         let format = format_of(&self.data, None)?;
         self.check_columns(format)?;
         let scanner = Scanner::new(Box::new(self.people.finder()?));
-        let mut found = Found::new(self.examples);
+        let mut summary = Found::new(self.examples);
         match &self.redact {
             Some(copy) => {
                 self.check_copy(copy, format)?;
                 let mut failure = None;
                 let written = write_atomically(copy, |out| {
-                    self.redact(format, &scanner, &mut found, out).map_err(|error| match error {
+                    self.redact(format, &scanner, &mut summary, out).map_err(|error| match error {
                         Stopped::Write(error) => error,
                         Stopped::Scan(error) => {
                             failure = Some(error);
@@ -82,15 +82,15 @@ impl Scan {
             None => {
                 for pieces in Pieces::open(&self.data, format)? {
                     let pieces = pieces?;
-                    found.add(&pieces, &self.findings(&scanner, &pieces)?);
+                    summary.add(&pieces, &self.findings(&scanner, &pieces)?);
                 }
             }
         }
-        self.print(&found, output);
+        self.print(&summary, output);
         Ok(())
     }
 
-    /// Fails unless the file has the columns, themselves or as the beginning of a path.
+    /// Fails unless the file has the columns, by their own name or as the beginning of a path.
     fn check_columns(&self, format: Format) -> Outcome {
         if self.columns.is_empty() {
             return Ok(());
@@ -126,7 +126,7 @@ impl Scan {
         Ok(check_output(copy, &[file], |_| false)?)
     }
 
-    /// What the values of the wanted columns have, of the wanted kinds.
+    /// The findings of the requested kinds in the values of the requested columns.
     fn findings(&self, scanner: &Scanner, pieces: &Pieces) -> Outcome<Vec<Vec<Finding>>> {
         let mut findings = scanner.scan(&pieces.texts())?;
         for (value, findings) in pieces.values().zip(&mut findings) {
@@ -143,13 +143,13 @@ impl Scan {
         &self,
         format: Format,
         scanner: &Scanner,
-        found: &mut Found,
+        summary: &mut Found,
         out: &mut BufWriter<std::fs::File>,
     ) -> Result<(), Stopped> {
         for pieces in Pieces::open(&self.data, format)? {
             let pieces = pieces?;
             let findings = self.findings(scanner, &pieces)?;
-            found.add(&pieces, &findings);
+            summary.add(&pieces, &findings);
             let mut rest = findings.as_slice();
             for record in &pieces.records {
                 let (own, others) = rest.split_at(record.values.len());
@@ -160,23 +160,23 @@ impl Scan {
         Ok(())
     }
 
-    fn print(&self, found: &Found, output: Output) {
+    fn print(&self, summary: &Found, output: Output) {
         if output.json {
             output::json(&json!({
                 "audience": FOR_THE_OWNER,
                 "file": self.data,
-                "rows": found.rows,
-                "found": found.json(),
+                "rows": summary.rows,
+                "found": summary.json(),
                 "redacted": self.redact,
             }));
             return;
         }
-        let rows = found.table();
+        let rows = summary.table();
         if rows.is_empty() {
-            output::line(format_args!("Nothing was found in {} rows.", found.rows));
+            output::line(format_args!("Nothing was found in {} rows.", summary.rows));
         } else {
             output::table(&["kind", "found", "distinct", "rows", "masked examples"], &rows);
-            output::line(format_args!("\n{} rows scanned. {FOR_THE_OWNER}", found.rows));
+            output::line(format_args!("\n{} rows scanned. {FOR_THE_OWNER}", summary.rows));
         }
         if let Some(copy) = &self.redact {
             output::line(format_args!("Redacted copy: {}. {NO_GUARANTEE}", copy.display()));
@@ -184,7 +184,7 @@ impl Scan {
     }
 }
 
-/// Whether a path of keys is the column, or within it.
+/// Whether a path of keys is the column or lies within it.
 fn is_within(path: &str, column: &str) -> bool {
     path.strip_prefix(column).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -1,4 +1,4 @@
-//! BLAKE2b without a key (RFC 7693), which minisign's files are hashed with.
+//! Unkeyed BLAKE2b (RFC 7693), with which minisign hashes files.
 
 const IV: [u64; 8] = [
     0x6a09_e667_f3bc_c908,

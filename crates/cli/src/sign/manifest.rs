@@ -1,7 +1,8 @@
 //! The manifest that is signed: what was trained, what it guarantees, and the hash of each file.
 //!
-//! It lies beside the weights and travels with them. It ties the ε of a model card to the weights,
-//! the ledger, and the certificate and report, if given: none of them can be exchanged alone.
+//! It is stored beside the weights and distributed with them. It ties the ε of a model card to the
+//! weights, the ledger, and the certificate and report, if given: none of them can be replaced
+//! without detection.
 
 use crate::failure::{Failure, Outcome};
 use serde::{Deserialize, Serialize};
@@ -12,17 +13,17 @@ use std::path::{Path, PathBuf};
 use undertone_accounting::Guarantee;
 use undertone_run::{FinishedRun, Registered, RunPaths, open_regular};
 
-/// Name of the manifest in the folder of the weights; the signature has `.minisig` behind it.
+/// Name of the manifest in the folder of the weights; the signature's name ends with `.minisig`.
 pub const NAME: &str = "undertone.manifest.json";
 
-/// What is signed.
+/// The signed content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Layout of the manifest.
     pub format: u32,
-    /// Version of the program that wrote it.
+    /// Version of the program that wrote the manifest.
     pub version: String,
-    /// What the run's ledger proves; none for a run without a guarantee.
+    /// The guarantee proved by the run's ledger; `None` for a run without a guarantee.
     pub guarantee: Option<Guarantee>,
     /// Hash of the last line of the ledger.
     pub ledger_hash: Option<String>,
@@ -31,7 +32,7 @@ pub struct Manifest {
     pub budget: Option<Budget>,
     /// SHA-256 of every file beside the manifest, by name.
     pub model: BTreeMap<String, String>,
-    /// SHA-256 of the run's other files that may be shared, by what they are.
+    /// SHA-256 of the run's other shareable files, by their role.
     pub run: BTreeMap<String, String>,
 }
 
@@ -44,7 +45,7 @@ pub struct Budget {
     pub hash: String,
 }
 
-/// Layout that is written.
+/// The layout that this version writes.
 const FORMAT: u32 = 1;
 
 /// The run's own files that a manifest covers.
@@ -61,7 +62,7 @@ pub fn weights(paths: &RunPaths) -> Outcome<PathBuf> {
 }
 
 impl Manifest {
-    /// The manifest of a finished run, with further files.
+    /// The manifest of a finished run and additional files.
     pub fn of(run: &Path, more: &[(&str, &Path)]) -> Outcome<Self> {
         let paths = RunPaths::new(run);
         let FinishedRun { summary, ledger, guarantee, .. } = FinishedRun::read(run)?;
@@ -102,7 +103,7 @@ impl Manifest {
 }
 
 /// The hashes of all files in a folder of weights, by their names relative to it. Hidden files, the
-/// manifest and its signature are left out. A link is refused: what it leads to may change.
+/// manifest and its signature are left out. Links are rejected, because their targets may change.
 pub fn beside(folder: &Path) -> Outcome<BTreeMap<String, String>> {
     let mut hashes = BTreeMap::new();
     collect(folder, "", &mut hashes)?;

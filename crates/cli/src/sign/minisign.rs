@@ -1,5 +1,5 @@
-//! Keys and signatures in minisign's formats, so that `minisign -V` checks what `undertone sign`
-//! wrote and the other way round.
+//! Keys and signatures in minisign's formats, so that `minisign -V` can check signatures of
+//! `undertone sign`, and vice versa.
 //!
 //! ```text
 //! public key   "Ed", key id (8), public key (32)
@@ -9,7 +9,7 @@
 //!              ed25519 of that signature and the trusted comment (64)
 //! ```
 //!
-//! Each in base64, below a line with an untrusted comment.
+//! Each is base64-encoded, below a line with an untrusted comment.
 
 use super::base64::{decode, encode};
 use super::blake2b::blake2b;
@@ -35,12 +35,12 @@ pub struct PublicKey {
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The key id as minisign writes it: a little-endian number in hexadecimal.
+/// The key id in minisign's notation: a little-endian number in hexadecimal.
 fn id_text(id: [u8; 8]) -> String {
     format!("{:016X}", u64::from_le_bytes(id))
 }
 
-/// The line below an untrusted comment, or a lone line.
+/// The line below an untrusted comment, or the only line.
 fn payload(text: &str) -> Option<Vec<u8>> {
     let mut lines = text.lines();
     let first = lines.next()?;
@@ -103,7 +103,7 @@ impl SecretKey {
         Ok(key)
     }
 
-    /// Its public key.
+    /// The public key of this secret key.
     pub fn public(&self) -> PublicKey {
         let mut key = [0; 32];
         key.copy_from_slice(self.pair.public_key().as_ref());
@@ -166,7 +166,7 @@ impl PublicKey {
         }
         let message = match &own[..2] {
             b"ED" => blake2b::<64>(file).to_vec(),
-            // Of older versions of minisign, which sign the file itself.
+            // A signature by an older version of minisign, which signs the file itself.
             b"Ed" => file.to_vec(),
             _ => return Err(damaged()),
         };
@@ -197,7 +197,7 @@ mod tests {
         assert!(other.verify(b"the file", &signature).unwrap_err().contains("with the key"));
         let moved = signature.replace("timestamp:1", "timestamp:2");
         assert!(public.verify(b"the file", &moved).unwrap_err().contains("trusted comment"));
-        // An edit of any character is found, except in the untrusted comment.
+        // An edit of any character is detected, except in the untrusted comment.
         let start = signature.find('\n').unwrap();
         for at in start..signature.len() - 1 {
             let mut edited = signature.clone().into_bytes();
@@ -209,7 +209,7 @@ mod tests {
         assert!(SecretKey::parse(&damaged).is_err_and(|why| why.contains("password")));
     }
 
-    /// The example of minisign's documentation.
+    /// The example in minisign's documentation.
     #[test]
     fn public_keys_of_minisign_are_read() {
         let key = PublicKey::parse("RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3");

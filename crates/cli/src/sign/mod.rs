@@ -107,7 +107,8 @@ fn read_key(path: &Path) -> Outcome<SecretKey> {
     SecretKey::parse(&text).map_err(problem)
 }
 
-/// Refuses a report that shows what no guarantee covers: its hash would be in the manifest.
+/// Rejects a report with figures that no guarantee covers, since the manifest would contain its
+/// hash.
 fn check_public(path: &Path) -> Outcome {
     let text = read_settings(path)
         .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", path.display())))?;

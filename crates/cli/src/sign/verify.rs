@@ -113,7 +113,7 @@ impl Verify {
         [("ledger", &self.ledger), ("certificate", &self.certificate), ("report", &self.report)]
     }
 
-    /// Where a file of the run is: where it was said to be, or in the run folder around the
+    /// The path of one of the run's files: as given, or in the run folder that contains the
     /// weights.
     fn place(&self, what: &str, weights: &Path) -> Option<PathBuf> {
         let given = self.given().into_iter().find(|(name, _)| *name == what);
@@ -125,7 +125,7 @@ impl Verify {
         own.find(|(name, path)| *name == what && path.exists()).map(|(_, path)| path)
     }
 
-    /// What the ledger itself contradicts, if it is here.
+    /// How the ledger contradicts the manifest, if the ledger is present.
     fn disproved(&self, manifest: &Manifest, weights: &Path) -> Outcome<Option<String>> {
         let (Some(path), Some(stated)) = (self.place("ledger", weights), &manifest.guarantee)
         else {

@@ -148,7 +148,7 @@ impl Stats {
     }
 }
 
-/// An error without the number of a line, which would be a figure about the data.
+/// An error without its line number, which would reveal a figure about the data.
 fn without_line(error: Error) -> Failure {
     match error {
         Error::BadUtf8 { file, .. }

@@ -6,10 +6,10 @@ use undertone::statistics::{LengthUnit, Statistics};
 use undertone_accounting::Guarantee;
 use undertone_run::StatisticsPaths;
 
-/// Words shown on the screen.
+/// Number of words shown on the screen.
 const SHOWN_WORDS: usize = 12;
 
-/// Standard deviations of a 95 % interval.
+/// Half the width of a 95 % interval, in standard deviations.
 const IN_95_PERCENT: f64 = 1.96;
 
 pub fn show(

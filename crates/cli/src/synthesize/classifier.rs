@@ -1,5 +1,5 @@
-//! A classifier that is trained on synthetic rows and tested on real ones, and the same one trained
-//! on the private rows.
+//! A classifier that is trained on synthetic rows and tested on real ones, and the same classifier
+//! trained on the private rows.
 
 use super::evaluation::Evaluated;
 use crate::failure::{Failure, Outcome};
@@ -11,7 +11,7 @@ use undertone::tensor::Device;
 use undertone::train::{Start, train};
 use undertone_run::{Metrics, Statistics, WrittenRun};
 
-/// The rows that a classifier is trained on, and how.
+/// The rows on which a classifier is trained, and how.
 #[derive(Clone, Copy)]
 pub enum Trained {
     /// On the synthetic rows: post-processing.
@@ -30,7 +30,7 @@ pub struct Classifier {
     training: PathBuf,
     author: Option<String>,
     budget: Option<(f64, f64)>,
-    /// Folder for a run, which is removed after it.
+    /// Folder for a run, removed afterward.
     folder: PathBuf,
     device: Device,
 }
@@ -76,13 +76,13 @@ impl Classifier {
             synthetic: of.run.synthetic().data(of.facts.data_format),
             training: data.train.clone(),
             author: data.author.clone(),
-            budget: guarantee.map(|found| (found.epsilon.upper, found.delta)),
+            budget: guarantee.map(|guarantee| (guarantee.epsilon.upper, guarantee.delta)),
             folder: of.run.private().join("classifier"),
             device: of.device.clone(),
         })
     }
 
-    /// Trains the classifier; its accuracy on the test file.
+    /// Trains the classifier, and returns its accuracy on the test file.
     pub fn accuracy(&self, trained: Trained) -> Outcome<f64> {
         let mut changes = self.common.clone();
         let rows = match trained {
@@ -113,12 +113,12 @@ impl Classifier {
         let summary = train(start, &mut |_| ());
         self.clear()?;
         match summary?.metrics.validation {
-            Some(Metrics::Classification(found)) => Ok(found.accuracy),
+            Some(Metrics::Classification(scores)) => Ok(scores.accuracy),
             _ => Err(Failure::arguments("the test file has no rows to classify")),
         }
     }
 
-    /// Removes the folder of an earlier classifier: a model of private rows.
+    /// Removes the folder of an earlier classifier, which is a model of private rows.
     fn clear(&self) -> Outcome {
         match std::fs::remove_dir_all(&self.folder) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! `synthesize --evaluate`: figures about synthetic rows, each with who may see it.
+//! `synthesize --evaluate`: figures about synthetic rows, and who may see each of them.
 
 use super::classifier::{Classifier, Trained};
 use crate::failure::{Failure, Outcome};
@@ -14,7 +14,7 @@ use undertone::synthesize::evaluate::{
 use undertone::tensor::Device;
 use undertone_run::{Format, RunPaths, SampledFacts, Summary};
 
-/// Number of texts of either side that MAUVE compares: clustering takes time.
+/// Maximum number of texts of each side that MAUVE compares, since clustering takes time.
 const MAUVE_TEXTS: usize = 2000;
 /// Maximum number of tokens that an encoder reads.
 const ENCODED: usize = 128;
@@ -60,7 +60,7 @@ pub struct Evaluated<'a> {
 }
 
 impl EvaluationArguments {
-    /// Computes the figures that were asked for and writes them, each to a file of its audience.
+    /// Computes the requested figures and writes each to a file for its audience.
     pub fn run(&self, of: &Evaluated) -> Outcome<Vec<Figure>> {
         if !self.evaluate {
             return Ok(Vec::new());
@@ -102,7 +102,7 @@ impl EvaluationArguments {
         Ok(figures)
     }
 
-    fn mauve(&self, of: &Evaluated, one: &Texts, other: &Texts) -> Outcome<Option<Figure>> {
+    fn mauve(&self, of: &Evaluated, left: &Texts, right: &Texts) -> Outcome<Option<Figure>> {
         let Some(name) = &self.encoder else { return Ok(None) };
         let folder = locate(name)?;
         // Only the hidden states are used, whatever the head.
@@ -121,8 +121,8 @@ impl EvaluationArguments {
             first.texts.truncate(MAUVE_TEXTS);
             embeddings(&model, &tokenizer, &first)
         };
-        let value = mauve(&embedded(one)?, &embedded(other)?);
-        let audience = one.audience().and(other.audience());
+        let value = mauve(&embedded(left)?, &embedded(right)?);
+        let audience = left.audience().and(right.audience());
         Ok(Some(Figure::new("MAUVE", value, "synthetic and test rows", audience)))
     }
 
@@ -167,7 +167,7 @@ impl Evaluated<'_> {
     }
 }
 
-fn same_file(one: &Path, other: &Path) -> bool {
+fn same_file(first: &Path, second: &Path) -> bool {
     let place = |path: &Path| path.canonicalize().ok();
-    one == other || (place(one).is_some() && place(one) == place(other))
+    first == second || (place(first).is_some() && place(first) == place(second))
 }

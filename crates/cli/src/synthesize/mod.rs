@@ -167,7 +167,7 @@ impl Synthesize {
     }
 }
 
-/// The command that continues in this folder.
+/// The command that resumes the run in this folder.
 fn again(out: &Path) -> String {
     let out = crate::train::shell_quoted(&out.display().to_string());
     format!("undertone synthesize --out {out}")

@@ -17,7 +17,7 @@ use undertone_run::{
     RunFolder, SampledFacts, Statistics, Summary, SynthesisSection, SyntheticFormat,
 };
 
-/// Number of texts per round. It is fixed, since the rows depend on it.
+/// Number of texts per round, which is fixed because the rows depend on it.
 const BATCH: usize = 32;
 
 /// What to sample.
@@ -56,7 +56,8 @@ impl RowArguments {
         .collect()
     }
 
-    /// The settings of the run, with the flags, which must be in the ranges of the keys.
+    /// The settings of the run with the flags applied, which must be within the ranges of their
+    /// keys.
     fn section(&self, summary: &Summary) -> Outcome<SynthesisSection> {
         let plan = summary.plan.to_toml()?;
         let file = undertone_run::RunFile::parse(&plan, &self.changes())?;
@@ -69,14 +70,14 @@ impl RowArguments {
     }
 }
 
-/// Samples the rows of a finished run and writes them, unless they are there already.
+/// Samples the rows of a finished run and writes them, unless they already exist.
 pub fn sample_rows(
     out: &Path,
     arguments: &RowArguments,
     device: &Device,
     stop: &Stop,
 ) -> Outcome<(Summary, SampledFacts)> {
-    // Locked while rows are sampled.
+    // The folder is locked while rows are sampled.
     let folder = RunFolder::open(out)?;
     let summary = folder.read_summary()?;
     let section = arguments.section(&summary)?;
@@ -124,7 +125,7 @@ pub fn sample_rows(
     Ok((summary, facts))
 }
 
-/// A progress bar, on a terminal only.
+/// A progress bar, only on a terminal.
 fn progress(rows: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() || output::is_hushed() {
         return ProgressBar::hidden();

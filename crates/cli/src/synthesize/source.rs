@@ -1,4 +1,4 @@
-//! Flags of `undertone synthesize` that describe a run, and the run file that they stand for.
+//! Flags of `undertone synthesize` that describe a run, and the equivalent run file.
 
 use super::rows::RowArguments;
 use crate::arguments::ChangeArguments;
@@ -52,7 +52,7 @@ impl SourceArguments {
             && self.author.is_none()
     }
 
-    /// The run file with overrides, or the run that the flags describe.
+    /// The run file with overrides, or the run described by the flags.
     pub fn read(
         &self,
         data: &Path,

@@ -214,19 +214,20 @@ impl DataArguments {
             _ if task.label() == Some(name) => "--label",
             _ => "--text",
         };
-        let found = read::columns(&self.data, self.format()?)?;
+        let columns = read::columns(&self.data, self.format()?)?;
         let given = [&self.label, &self.prompt, &self.completion, &self.messages];
         let is_given = |name: &str| {
             self.text.iter().chain(given.into_iter().flatten()).any(|given| given.contains(name))
         };
-        let missing = task.columns().into_iter().find(|name| !has(&found, name) && !is_given(name));
+        let missing =
+            task.columns().into_iter().find(|name| !has(&columns, name) && !is_given(name));
         let Some(name) = missing else { return Ok(()) };
         Err(Failure::arguments(format!(
             "{} has no column {name:?}, which the model was trained on; choose another one with {} \
              (it has {})",
             self.data.display(),
             flag(name),
-            found.join(", ")
+            columns.join(", ")
         )))
     }
 

@@ -81,15 +81,15 @@ impl Eval {
 
 fn tell(measured: &Measured) -> Outcome {
     match &measured.metrics.metrics {
-        Metrics::Classification(found) if found.examples == 0 => {
+        Metrics::Classification(scores) if scores.examples == 0 => {
             return Err(Failure::arguments("no row has a label"));
         }
-        Metrics::Classification(found) => tell_classes(found, measured),
-        Metrics::Language(found) => output::rows(&[
-            ("examples", found.examples.to_string()),
-            ("tokens", found.tokens.to_string()),
-            ("loss", format!("{:.4}", found.loss)),
-            ("perplexity", format!("{:.3}", found.perplexity)),
+        Metrics::Classification(scores) => tell_classes(scores, measured),
+        Metrics::Language(scores) => output::rows(&[
+            ("examples", scores.examples.to_string()),
+            ("tokens", scores.tokens.to_string()),
+            ("loss", format!("{:.4}", scores.loss)),
+            ("perplexity", format!("{:.3}", scores.perplexity)),
         ]),
     }
     if let Some(generated) = &measured.generated {
@@ -105,14 +105,14 @@ fn tell(measured: &Measured) -> Outcome {
 /// Maximum number of classes for which the confusion matrix is printed.
 const MOST_SHOWN: usize = 10;
 
-fn tell_classes(found: &ClassificationMetrics, measured: &Measured) {
+fn tell_classes(scores: &ClassificationMetrics, measured: &Measured) {
     let mut rows = vec![
-        ("examples", found.examples.to_string()),
-        ("accuracy", format!("{:.2} %", 100.0 * found.accuracy)),
-        ("F1", format!("{:.4}", found.f1)),
+        ("examples", scores.examples.to_string()),
+        ("accuracy", format!("{:.2} %", 100.0 * scores.accuracy)),
+        ("F1", format!("{:.4}", scores.f1)),
     ];
     rows.extend(measured.metrics.auc.map(|auc| ("AUC", format!("{auc:.4}"))));
-    rows.push(("loss", format!("{:.4}", found.loss)));
+    rows.push(("loss", format!("{:.4}", scores.loss)));
     output::rows(&rows);
     output::line("");
     let classes = &measured.metrics.by_class;
@@ -131,7 +131,7 @@ fn tell_classes(found: &ClassificationMetrics, measured: &Measured) {
     let head: Vec<&str> = std::iter::once("label \\ prediction")
         .chain(classes.iter().map(|class| class.label.as_str()))
         .collect();
-    let counts = classes.iter().zip(&found.confusion).map(|(class, counts)| {
+    let counts = classes.iter().zip(&scores.confusion).map(|(class, counts)| {
         std::iter::once(class.label.clone()).chain(counts.iter().map(u64::to_string)).collect()
     });
     output::table(&head, &counts.collect::<Vec<_>>());

@@ -137,10 +137,10 @@ impl<'a> Killer<'a> {
             });
             return;
         }
-        let found = Left::read(&folder, scheme.model)
+        let state = Left::read(&folder, scheme.model)
             .map_err(|e| (Class::Lost, e))
             .and_then(|left| left.compare(&whole.left, scheme.seed));
-        match found {
+        match state {
             Ok(()) => fs::remove_dir_all(folder).unwrap(),
             Err((class, what)) => self.add(class, chain, || {
                 format!("{}, killed after {moments:?} ms: {what}", scheme.name)
@@ -207,14 +207,16 @@ impl<'a> Killer<'a> {
             started.map(|thread| thread.join().unwrap())
         });
         let (answers, releases) = (answers(&folder), releases(&folder.join("calls.jsonl")));
-        let fine = ended.iter().all(|one| one.is_success() || one.said().contains("in use"));
+        let fine = ended
+            .iter()
+            .all(|ended_run| ended_run.is_success() || ended_run.said().contains("in use"));
         let class = match (answers > releases, fine) {
             (true, _) => Class::UnderCounted,
             (false, true) => Class::Answered,
             (false, false) => Class::Lost,
         };
         self.add(class, chain, || {
-            let said = ended.map(|one| one.said()).join("; ");
+            let said = ended.map(|ended_run| ended_run.said()).join("; ");
             format!("two predictions at once: {answers} answers, {releases} releases: {said}")
         });
         fs::remove_dir_all(folder).unwrap();

@@ -117,14 +117,14 @@ impl Bench {
 
     /// Checks that a resumed run equals an uninterrupted one in the model's file, the metrics and
     /// the number of ledger entries.
-    pub fn assert_same_runs(&self, one: &str, other: &str, file: &str) {
+    pub fn assert_same_runs(&self, run: &str, other: &str, file: &str) {
         let weights = |out: &str| self.bytes(&format!("{out}/{file}"));
-        assert!(weights(one) == weights(other), "{one}: the model");
-        assert_eq!(self.metrics(one), self.metrics(other), "{one}: the metrics");
+        assert!(weights(run) == weights(other), "{run}: the model");
+        assert_eq!(self.metrics(run), self.metrics(other), "{run}: the metrics");
         let entries = |out: &str| {
             fs::read_to_string(self.path(out).join("ledger.jsonl")).unwrap().lines().count()
         };
-        assert_eq!(entries(one), entries(other), "{one}: every release is in the ledger once");
+        assert_eq!(entries(run), entries(other), "{run}: every release is in the ledger once");
     }
 
     /// Checks for a single sentence and exit code 2.

@@ -46,9 +46,12 @@ fn mvg_releases_each_column_with_its_own_noise() {
     let mut distinct = Vec::new();
     for (j, sigma) in wanted.iter().enumerate() {
         let squares: f64 = (0..4_000).map(|i| f64::from(released.row(i)[j]).powi(2)).sum();
-        let found = (squares / 4_000.0).sqrt();
-        assert!((found / (0.5 * sigma) - 1.0).abs() < 0.06, "column {j}: {found}, not C·{sigma}");
-        distinct.push(found);
+        let measured = (squares / 4_000.0).sqrt();
+        assert!(
+            (measured / (0.5 * sigma) - 1.0).abs() < 0.06,
+            "column {j}: {measured}, not C·{sigma}"
+        );
+        distinct.push(measured);
     }
     distinct.sort_by(f64::total_cmp);
     assert!(distinct[19] > 1.02 * distinct[0], "{distinct:?}");

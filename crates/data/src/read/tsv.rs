@@ -37,9 +37,9 @@ impl Tsv {
             if let Some(line) = blank {
                 return Err(self.torn(line, 0));
             }
-            let found = self.text.bytes().filter(|&byte| byte == b'\t').count() + 1;
-            if found != self.width {
-                return Err(self.torn(line.number, found));
+            let width = self.text.bytes().filter(|&byte| byte == b'\t').count() + 1;
+            if width != self.width {
+                return Err(self.torn(line.number, width));
             }
             let fields: Vec<&str> = self.text.split('\t').collect();
             let values = self.indices.iter().map(|&index| fields[index].to_owned()).collect();
@@ -48,8 +48,8 @@ impl Tsv {
         Ok(None)
     }
 
-    fn torn(&self, line: u64, found: usize) -> Error {
-        Error::TornRow { file: self.lines.file().into(), line, expected: self.width, found }
+    fn torn(&self, line: u64, fields: usize) -> Error {
+        Error::TornRow { file: self.lines.file().into(), line, expected: self.width, found: fields }
     }
 }
 

@@ -45,7 +45,7 @@ fn growth(part: &Value) -> f64 {
         Some("Replace") => {
             let literal = part["pattern"]["String"].as_str().map(|text| text.len() as f64);
             match literal {
-                Some(found) if found > 0.0 => (length("content") / found).max(1.0),
+                Some(whole) if whole > 0.0 => (length("content") / whole).max(1.0),
                 _ => 1.0 + 2.0 * length("content"),
             }
         }

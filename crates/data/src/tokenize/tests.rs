@@ -46,9 +46,9 @@ fn cutting_agrees_with_the_library() {
     theirs.with_truncation(Some(params)).unwrap();
     for (m, n) in (0..14).flat_map(|m| (0..14).map(move |n| (m, n))) {
         let expected = theirs.encode((text(m), text(n)), true).unwrap();
-        let found = ours.pair(&text(m), &text(n)).unwrap();
-        assert_eq!(found.ids, expected.get_ids(), "{m} and {n}");
-        assert_eq!(found.segments, expected.get_type_ids(), "{m} and {n}");
+        let framed = ours.pair(&text(m), &text(n)).unwrap();
+        assert_eq!(framed.ids, expected.get_ids(), "{m} and {n}");
+        assert_eq!(framed.segments, expected.get_type_ids(), "{m} and {n}");
         let expected = theirs.encode(text(m), true).unwrap();
         assert_eq!(ours.text(&text(m)).unwrap().ids, expected.get_ids());
     }

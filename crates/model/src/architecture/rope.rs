@@ -240,7 +240,7 @@ impl<'a> Scaling<'a> {
             self.number("mscale_all_dim")?,
         ) {
             (Some(stated), _, _) => stated,
-            (None, Some(one), Some(all)) => grown(one) / grown(all),
+            (None, Some(at_one), Some(at_all)) => grown(at_one) / grown(at_all),
             _ => grown(1.0),
         };
         Ok((stretched.collect(), attention))

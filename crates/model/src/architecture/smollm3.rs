@@ -48,8 +48,8 @@ fn rotating_layers(config: &Config, layers: usize) -> Result<Vec<bool>> {
         }
         Some(list) => {
             let flags: Option<Vec<bool>> = list.as_array().and_then(|list| {
-                let one = |flag: &Value| flag.as_u64().filter(|n| *n <= 1).map(|n| n == 1);
-                list.iter().take(layers).map(one).collect()
+                let is_rotating = |flag: &Value| flag.as_u64().filter(|n| *n <= 1).map(|n| n == 1);
+                list.iter().take(layers).map(is_rotating).collect()
             });
             flags.filter(|flags| flags.len() == layers).ok_or_else(|| {
                 config.error(format!(

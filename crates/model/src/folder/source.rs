@@ -72,12 +72,12 @@ impl Source for FileSource<'_> {
             name: name.to_owned(),
             path: self.weights.folder().to_owned(),
         })?;
-        let found = self.weights.shape(&stored).unwrap_or_default();
-        if found != shape {
+        let stored_shape = self.weights.shape(&stored).unwrap_or_default();
+        if stored_shape != shape {
             return Err(Error::Shape {
                 name: stored,
                 expected: shape.to_vec(),
-                found: found.to_vec(),
+                found: stored_shape.to_vec(),
             });
         }
         self.weights.check(&stored)?;

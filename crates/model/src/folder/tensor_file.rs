@@ -34,8 +34,8 @@ impl Written<'_> {
 /// Writes tensors as one file, widest types first so that each is aligned to its element size.
 pub(super) fn write(path: &Path, mut tensors: Vec<Written>) -> Result<()> {
     let wrong = |problem: String| Error::Weights { path: path.to_owned(), problem };
-    tensors.sort_by(|one, other| {
-        other.dtype().cmp(&one.dtype()).then_with(|| one.name.cmp(&other.name))
+    tensors.sort_by(|left, right| {
+        right.dtype().cmp(&left.dtype()).then_with(|| left.name.cmp(&right.name))
     });
     let mut end = 0;
     let infos = tensors.iter().map(|tensor| {

@@ -89,8 +89,8 @@ impl Weights {
             weights.add_file(path)?;
         }
         for (tensor, shard) in &listed.files {
-            let found = weights.tensors.get(tensor).map(|entry| &weights.files[entry.file].0);
-            if found != Some(&folder.join(shard)) {
+            let actual = weights.tensors.get(tensor).map(|entry| &weights.files[entry.file].0);
+            if actual != Some(&folder.join(shard)) {
                 return Err(Error::Config {
                     path: index.to_owned(),
                     problem: format!(
@@ -124,7 +124,7 @@ impl Weights {
         let mut last_byte = data_start;
         let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
         // Sorted, so that the first error reported does not depend on hash order.
-        tensors.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        tensors.sort_unstable_by(|left, right| left.0.cmp(&right.0));
         for (name, info) in tensors {
             let (from, to) = info.data_offsets;
             let end = data_start.checked_add(to as u64);

@@ -150,8 +150,8 @@ mod tests {
         let logits = [1.0, 2.0, 0.0, -1.0];
         let settings = Settings { temperature: 0.7, ..Settings::default() };
         let total: f64 = logits.iter().map(|l| f64::from(*l / 0.7).exp()).sum();
-        for (found, logit) in frequencies(&settings, &logits).iter().zip(logits) {
-            assert!((found - f64::from(logit / 0.7).exp() / total).abs() < 0.015);
+        for (frequency, logit) in frequencies(&settings, &logits).iter().zip(logits) {
+            assert!((frequency - f64::from(logit / 0.7).exp() / total).abs() < 0.015);
         }
     }
 
@@ -200,11 +200,11 @@ mod tests {
                 });
                 weights.truncate(enough.map_or(weights.len(), |last| last + 1));
                 let mut left = uniform * weights.iter().sum::<f64>();
-                let found = weights.iter().position(|weight| {
+                let position = weights.iter().position(|weight| {
                     left -= weight;
                     left < 0.0
                 });
-                assert_eq!(chooser.choose(&logits) as usize, order[found.unwrap()]);
+                assert_eq!(chooser.choose(&logits) as usize, order[position.unwrap()]);
             }
         }
     }

@@ -53,14 +53,14 @@ pub enum Projections {
 impl Projections {
     pub fn layers(&self) -> &[Linear] {
         match self {
-            Self::Fused(one) => std::slice::from_ref(one),
+            Self::Fused(layer) => std::slice::from_ref(layer),
             Self::Split(three) => &three[..],
         }
     }
 
     pub fn layers_mut(&mut self) -> &mut [Linear] {
         match self {
-            Self::Fused(one) => std::slice::from_mut(one),
+            Self::Fused(layer) => std::slice::from_mut(layer),
             Self::Split(three) => &mut three[..],
         }
     }

@@ -62,9 +62,9 @@ fn merge(starts: &[usize], main: Factor, more: Factor) -> Result<Factor> {
         tokens.extend((window[0]..window[1]).map(|token| token as u32));
         tokens.extend(std::iter::repeat_n((window[1] - 1) as u32, each));
     }
-    let both = |one: &Matrix, other: &Matrix| {
-        let all = tensor::scatter(one, &of_tokens, one.rows() + other.rows())?;
-        tensor::scatter_onto(all, other, &of_more)
+    let both = |main: &Matrix, more: &Matrix| {
+        let all = tensor::scatter(main, &of_tokens, main.rows() + more.rows())?;
+        tensor::scatter_onto(all, more, &of_more)
     };
     Ok(Factor::Product {
         parameter,

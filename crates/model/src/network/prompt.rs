@@ -100,17 +100,17 @@ mod tests {
         ]);
         assert_eq!(model.prompted(&batch), Cow::Borrowed(&batch));
         model.apply_tuning(&Tuning::Prompt(PromptSettings { tokens: 2 }), 1).unwrap();
-        let found = model.prompted(&batch).into_owned();
-        let (a, b) = (found.tokens[0], found.tokens[1]);
+        let prompted = model.prompted(&batch).into_owned();
+        let (a, b) = (prompted.tokens[0], prompted.tokens[1]);
         assert_eq!((a as usize, b), (model.network.vocabulary, a + 1));
-        assert_eq!(found.tokens, [a, b, 3, 1, a, b, 4, 1, 5]);
-        assert_eq!(found.starts, [0, 4, 9]);
+        assert_eq!(prompted.tokens, [a, b, 3, 1, a, b, 4, 1, 5]);
+        assert_eq!(prompted.starts, [0, 4, 9]);
         let spans = Target::Spans(std::iter::once(3..5).collect());
-        assert_eq!(found.targets, [Target::Next { from: 3 }, spans]);
-        assert_eq!(model.prompted(&found), Cow::Borrowed(&found));
+        assert_eq!(prompted.targets, [Target::Next { from: 3 }, spans]);
+        assert_eq!(model.prompted(&prompted), Cow::Borrowed(&prompted));
         assert_eq!(model.prompted_rows(&batch, Some(&[0, 1, 4])).unwrap(), [2, 3, 8]);
         assert_eq!(model.prompted_rows(&batch, None).unwrap(), [2, 3, 6, 7, 8]);
-        assert_eq!(model.prompted_rows(&found, Some(&[1])).unwrap(), [1]);
+        assert_eq!(model.prompted_rows(&prompted, Some(&[1])).unwrap(), [1]);
         assert_eq!(model.network.max_positions, 18);
     }
 }

@@ -51,9 +51,9 @@ pub fn load_sanitizer(model: &mut Model, folder: &Path) -> Result<Option<Sanitiz
     let own = model.parameters.iter().filter(|(_, p)| p.name.starts_with("sanitizer."));
     let own: Vec<_> = own.map(|(id, p)| (id, p.name.clone(), p.shape.clone())).collect();
     for (id, name, shape) in own {
-        let found = weights.shape(&name).unwrap_or_default();
-        if found != shape {
-            return Err(Error::Shape { name, expected: shape, found: found.to_vec() });
+        let stored = weights.shape(&name).unwrap_or_default();
+        if stored != shape {
+            return Err(Error::Shape { name, expected: shape, found: stored.to_vec() });
         }
         set(model, id, weights.read(&name)?)?;
     }

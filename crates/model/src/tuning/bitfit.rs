@@ -12,12 +12,12 @@ fn is_bias(parameter: &Parameter) -> bool {
 
 /// Makes the biases trainable.
 pub(super) fn attach(model: &mut Model) -> Result<()> {
-    let mut found = false;
+    let mut has_bias = false;
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| is_bias(p)) {
         parameter.trainable = true;
-        found = true;
+        has_bias = true;
     }
-    match found {
+    match has_bias {
         true => Ok(()),
         false => Err(Error::Tuning(
             "this model has no biases, so BitFit would train nothing; use lora".into(),

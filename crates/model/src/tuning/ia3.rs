@@ -39,7 +39,7 @@ fn usual(model: &Model) -> (Vec<String>, Vec<String>) {
     let blocks = &model.network.blocks;
     let attention = blocks.iter().flat_map(|block| match &block.attention.projections {
         Projections::Split(three) => vec![three[1].name.clone(), three[2].name.clone()],
-        Projections::Fused(one) => vec![one.name.clone()],
+        Projections::Fused(layer) => vec![layer.name.clone()],
     });
     let down = blocks.iter().map(|block| block.feed_forward.down.name.clone());
     (attention.collect(), down.collect())

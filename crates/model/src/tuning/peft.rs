@@ -334,11 +334,11 @@ fn load_embeddings(model: &mut Model, weights: &Weights, key: &str, name: &str) 
 
 pub(super) fn check_shape(weights: &Weights, name: &str, expected: &[usize]) -> Result<()> {
     match weights.shape(name) {
-        Some(found) if found == expected => Ok(()),
-        Some(found) => Err(Error::Shape {
+        Some(actual) if actual == expected => Ok(()),
+        Some(actual) => Err(Error::Shape {
             name: name.to_owned(),
             expected: expected.to_vec(),
-            found: found.to_vec(),
+            found: actual.to_vec(),
         }),
         None => {
             Err(Error::MissingTensor { name: name.to_owned(), path: weights.folder().to_owned() })

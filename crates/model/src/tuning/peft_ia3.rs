@@ -18,7 +18,7 @@ const FACTORS: &str = ".ia3_l";
 pub(super) fn config(model: &Model, settings: &Ia3Settings, base: &str) -> Value {
     let rescaled = |of_inputs: bool| -> Vec<&Linear> {
         let has = |layer: &&Linear| {
-            layer.rescaling.as_ref().is_some_and(|found| found.of_inputs == of_inputs)
+            layer.rescaling.as_ref().is_some_and(|rescaling| rescaling.of_inputs == of_inputs)
         };
         linear_layers(model).filter(has).collect()
     };

@@ -114,10 +114,11 @@ mod tests {
             assert_eq!(have, want, "{architecture:?}");
             assert_eq!(prompted.logits(&short, None).unwrap().to_vec().unwrap(), want);
             if task_head == TaskHead::CausalLanguageModel {
-                let (mut one, mut other) = (Session::new(&prompted, 1), Session::new(&plain, 1));
+                let (mut virtual_session, mut token_session) =
+                    (Session::new(&prompted, 1), Session::new(&plain, 1));
                 for (new, whole) in [(vec![3, 4], vec![7, 9, 3, 4]), (vec![5], vec![5])] {
-                    let have = one.extend(&[new]).unwrap().to_vec().unwrap();
-                    assert_eq!(have, other.extend(&[whole]).unwrap().to_vec().unwrap());
+                    let have = virtual_session.extend(&[new]).unwrap().to_vec().unwrap();
+                    assert_eq!(have, token_session.extend(&[whole]).unwrap().to_vec().unwrap());
                 }
             }
         }

@@ -95,18 +95,18 @@ pub fn batch(name: &str, model: &Model) -> Batch {
 /// The largest difference, relative to the largest expected magnitude. Values that are zero in
 /// theory, such as the gradient of a key's bias (softmax is invariant to it), contain only rounding
 /// errors on both sides; they are compared at a scale of 1e-4.
-pub fn difference(found: &[f32], expected: &[f32]) -> f32 {
-    assert_eq!(found.len(), expected.len(), "as many numbers");
+pub fn difference(actual: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(actual.len(), expected.len(), "as many numbers");
     let scale = expected.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
-    let largest = found.iter().zip(expected).fold(0.0_f32, |m, (a, b)| {
+    let largest = actual.iter().zip(expected).fold(0.0_f32, |m, (a, b)| {
         assert!(a.is_finite(), "a number that is not finite");
         m.max((a - b).abs())
     });
     largest / scale.max(1e-4)
 }
 
-pub fn assert_close(what: &str, found: &Matrix, expected: &[f32], tolerance: f32) {
-    let difference = difference(&found.to_vec().unwrap(), expected);
+pub fn assert_close(what: &str, actual: &Matrix, expected: &[f32], tolerance: f32) {
+    let difference = difference(&actual.to_vec().unwrap(), expected);
     assert!(difference <= tolerance, "{what}: NOT OK, differs by {difference:e}");
     println!("{what}: OK, {difference:e}");
 }

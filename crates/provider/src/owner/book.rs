@@ -196,10 +196,10 @@ impl Book {
             "SELECT record, label, numbers FROM releases
                 WHERE task = ?1 AND purpose = ?2 AND record = ?3 AND epoch = 0",
         )?;
-        let found = ask
+        let answer = ask
             .query_row(params![task.as_slice(), purpose.name(), id.as_slice()], release)
             .optional()?;
-        Ok(found)
+        Ok(answer)
     }
 
     /// Stores the receipt of a frame.

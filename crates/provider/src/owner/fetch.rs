@@ -151,7 +151,7 @@ pub fn fetch_pre(home: &Home, pinned: &mut Pinned, client: &mut Client) -> Resul
         let path = folder.join(&file.name);
         let is_right = |path: &Path| {
             hash_file(path)
-                .is_ok_and(|(found, bytes)| hex(&found) == file.sha256 && bytes == file.bytes)
+                .is_ok_and(|(hash, bytes)| hex(&hash) == file.sha256 && bytes == file.bytes)
         };
         if is_right(&path) {
             continue;

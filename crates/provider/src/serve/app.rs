@@ -59,7 +59,7 @@ impl App {
             ask(reader.as_mut())
         });
         match timeout(self.limits.store, asked).await {
-            Ok(Ok(Ok(found))) => Ok(found),
+            Ok(Ok(Ok(answer))) => Ok(answer),
             Ok(Ok(Err(e))) => Err(self.away(&e.to_string())),
             Ok(Err(_)) => Err(self.away("a thread has ended")),
             Err(_) => Err(self.away("it does not answer in time")),

@@ -101,9 +101,9 @@ fn facts(counts: Option<&Counts>, model: Option<&Current>, now: u64) -> String {
 /// Bars of the texts by the label that was sent, after randomized response.
 fn labels(counts: &Counts, names: &[String]) -> String {
     let of = |label: usize| {
-        let found =
+        let entry =
             counts.releases.iter().find(|(epoch, of, _)| (*epoch, *of as usize) == (0, label));
-        found.map_or(0, |(.., count)| *count)
+        entry.map_or(0, |(.., count)| *count)
     };
     let most = (0..names.len()).map(of).max().unwrap_or(0).max(1);
     let mut out = String::from("<section class=\"labels\"><h2>Texts by label</h2><table>");

@@ -61,7 +61,7 @@ impl Predictor {
 
     /// Logits of releases; `None` if no model has been trained.
     fn logits(&self, task: &Task, numbers: Vec<f32>) -> Result<Option<Vec<Vec<f32>>>> {
-        let Ok(at) = std::fs::metadata(&self.path).and_then(|found| found.modified()) else {
+        let Ok(at) = std::fs::metadata(&self.path).and_then(|metadata| metadata.modified()) else {
             return Ok(None);
         };
         let mut loaded = match self.loaded.lock() {

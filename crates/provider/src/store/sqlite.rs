@@ -271,9 +271,9 @@ fn store_one(connection: &Connection, sent: &Contribution, most: u64) -> Result<
             ON CONFLICT DO UPDATE SET releases = releases + excluded.releases RETURNING releases",
     )?;
     let mut total_of = |owner: i64| -> Result<u64> {
-        let found: i64 =
+        let stored: i64 =
             total.query_row(params![owner, sent.epoch, new as i64], |row| row.get(0))?;
-        Ok(found as u64)
+        Ok(stored as u64)
     };
     let (own, all) = (total_of(owner.id)?, total_of(0)?);
     if own > owner.limit || all > most {

@@ -159,7 +159,7 @@ impl Task {
             return Some("delta is out of range");
         }
         match self.epsilon_at(self.delta) {
-            Ok(found) if found <= self.epsilon * (1.0 + 1e-9) => None,
+            Ok(epsilon) if epsilon <= self.epsilon * (1.0 + 1e-9) => None,
             Ok(_) => Some("its releases cost more ε than it states"),
             Err(_) => Some("its releases cannot be accounted for"),
         }

@@ -96,7 +96,7 @@ fn answers(
 
 /// The requests of a connection, each with its header and body.
 pub fn requests(mut bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
-    let mut found = Vec::new();
+    let mut requests = Vec::new();
     while let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
         let header = String::from_utf8(bytes[..end].to_vec()).unwrap();
         let length = header.lines().find_map(|line| {
@@ -105,8 +105,8 @@ pub fn requests(mut bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
         });
         let length: usize = length.unwrap_or(0);
         let rest = &bytes[end + 4..];
-        found.push((header, rest[..length.min(rest.len())].to_vec()));
+        requests.push((header, rest[..length.min(rest.len())].to_vec()));
         bytes = &rest[length.min(rest.len())..];
     }
-    found
+    requests
 }

@@ -157,10 +157,10 @@ impl World {
     /// Number of stored releases of each owner, by name.
     pub fn stored(&self) -> Vec<(String, u64)> {
         let owners = json(&mut self.provider(&["tokens", "list"]));
-        let one = |owner: &Value| {
+        let stored_of = |owner: &Value| {
             (owner["owner"].as_str().unwrap().to_owned(), owner["releases"].as_u64().unwrap())
         };
-        owners.as_array().unwrap().iter().map(one).collect()
+        owners.as_array().unwrap().iter().map(stored_of).collect()
     }
 
     /// Lines of an owner's ledger after the first, for its only task.

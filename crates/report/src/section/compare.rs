@@ -101,7 +101,7 @@ fn table(runs: &[Run]) -> Table {
     let mut head = vec!["run", "method", "ε, proved", "δ"];
     head.extend(kinds.iter().copied());
     let attacks =
-        ATTACKS.iter().filter(|(_, found)| runs.iter().any(|run| found(&run.audit).is_some()));
+        ATTACKS.iter().filter(|(_, figure)| runs.iter().any(|run| figure(&run.audit).is_some()));
     let attacks: Vec<_> = attacks.collect();
     head.extend(attacks.iter().map(|(name, _)| *name));
     let row = |run: &Run| {
@@ -118,7 +118,7 @@ fn table(runs: &[Run]) -> Table {
                 measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Metrics::shown),
             );
         }
-        cells.extend(attacks.iter().map(|(_, found)| found(&run.audit).unwrap_or_else(none)));
+        cells.extend(attacks.iter().map(|(_, figure)| figure(&run.audit).unwrap_or_else(none)));
         cells
     };
     Table::new("All runs", &head, runs.iter().map(row).collect())
@@ -153,8 +153,8 @@ type AttackCell = fn(&Audit) -> Option<String>;
 /// secrets.
 const ATTACKS: [(&str, AttackCell); 2] = [
     ("membership AUC", |audit| {
-        let areas = audit.membership.iter().filter(|found| !found.is_of_pretrained());
-        let strongest = areas.map(|found| found.auc.estimate).max_by(f64::total_cmp)?;
+        let areas = audit.membership.iter().filter(|attack| !attack.is_of_pretrained());
+        let strongest = areas.map(|attack| attack.auc.estimate).max_by(f64::total_cmp)?;
         Some(format!("{strongest:.3}"))
     }),
     ("exposure, bits", |audit| {

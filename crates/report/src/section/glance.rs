@@ -118,7 +118,7 @@ fn quality(runs: &[Run], kind: &str) -> Option<Group> {
     let drawn = runs.iter().filter_map(|run| {
         let metrics = measured(run)?;
         let length = match &metrics {
-            Metrics::Classification(found) => found.accuracy,
+            Metrics::Classification(scores) => scores.accuracy,
             Metrics::Language(_) => metrics.main() / most.max(f64::MIN_POSITIVE),
         };
         Some(bar(run, length, metrics.shown()))
@@ -130,8 +130,8 @@ fn quality(runs: &[Run], kind: &str) -> Option<Group> {
 /// The share of members that the best attack finds, next to the bound implied by the guarantee.
 fn membership(runs: &[Run]) -> Option<Group> {
     let drawn = runs.iter().filter_map(|run| {
-        let attacks = run.audit.membership.iter().filter(|found| !found.is_of_pretrained());
-        let rates = attacks.map(|found| found.rate_at_1_percent.estimate);
+        let attacks = run.audit.membership.iter().filter(|attack| !attack.is_of_pretrained());
+        let rates = attacks.map(|attack| attack.rate_at_1_percent.estimate);
         let rate = rates.filter(|rate| rate.is_finite()).max_by(f64::total_cmp)?;
         let ledger = run.ledger.as_ref().filter(|_| run.no_guarantee().is_none());
         let bound = ledger.and_then(|ledger| {
@@ -147,10 +147,10 @@ fn membership(runs: &[Run]) -> Option<Group> {
 fn shares(
     runs: &[Run],
     title: &str,
-    found: impl Fn(&Audit) -> Option<(usize, usize)>,
+    counts: impl Fn(&Audit) -> Option<(usize, usize)>,
 ) -> Option<Group> {
     let drawn = runs.iter().filter_map(|run| {
-        let (some, all) = found(&run.audit).filter(|(_, all)| *all > 0)?;
+        let (some, all) = counts(&run.audit).filter(|(_, all)| *all > 0)?;
         let value = format!("{} of {}", words::count(some), words::count(all));
         Some(bar(run, some as f64 / all as f64, value))
     });
@@ -167,16 +167,16 @@ fn extracted(audit: &Audit) -> Option<(usize, usize)> {
     let sum = |count: fn(&undertone_run::audit::Extraction) -> usize| -> usize {
         audit.extraction.iter().map(count).sum()
     };
-    Some((sum(|found| found.right), sum(|found| found.in_training)))
+    Some((sum(|kind| kind.right), sum(|kind| kind.in_training)))
 }
 
 fn reconstructed(audit: &Audit) -> Option<(usize, usize)> {
     let mut all = (0, 0);
     for kind in &audit.reconstruction {
-        let found = kind.not_known_before.as_ref().unwrap_or(&kind.trained);
-        let restored = found.top_1.estimate * found.targets as f64;
+        let judged = kind.not_known_before.as_ref().unwrap_or(&kind.trained);
+        let restored = judged.top_1.estimate * judged.targets as f64;
         if restored.is_finite() {
-            all = (all.0 + restored.round() as usize, all.1 + found.targets);
+            all = (all.0 + restored.round() as usize, all.1 + judged.targets);
         }
     }
     Some(all)
@@ -191,19 +191,20 @@ fn beside_non_private(run: &Run) -> Vec<Group> {
     };
     let mut groups = Vec::new();
     for figure in &run.audit.all {
-        let found = [(Some(&figure.run), "this run"), (figure.non_private.as_ref(), "non-private")];
-        let found: Vec<(&Interval, &str)> = found
+        let drawn_intervals =
+            [(Some(&figure.run), "this run"), (figure.non_private.as_ref(), "non-private")];
+        let drawn_intervals: Vec<(&Interval, &str)> = drawn_intervals
             .into_iter()
             .filter_map(|(interval, name)| Some((interval?, name)))
             .filter(|(interval, _)| interval.estimate.is_finite())
             .collect();
         let most = match figure.measure {
             Measure::Bits => {
-                found.iter().map(|(interval, _)| interval.estimate).fold(1e-9, f64::max)
+                drawn_intervals.iter().map(|(interval, _)| interval.estimate).fold(1e-9, f64::max)
             }
             _ => 1.0,
         };
-        let drawn = found.into_iter().map(|(interval, name)| {
+        let drawn = drawn_intervals.into_iter().map(|(interval, name)| {
             let mut drawn = bar(run, interval.estimate / most, shown(figure, interval));
             if name == "non-private" {
                 (drawn.series, drawn.name) = (1, name.to_owned());

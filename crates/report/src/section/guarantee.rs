@@ -93,10 +93,10 @@ fn found_at_most(guarantee: &Guarantee, ledger: &Ledger) -> Option<String> {
 
 /// The definition of (ε, δ)-DP in plain words.
 fn likelier_at_most(guarantee: &Guarantee) -> String {
-    let one = words::one(guarantee.unit);
+    let unit = words::one(guarantee.unit);
     let between = match guarantee.adjacency {
-        Adjacency::AddRemove => format!("with {one} in the data as without, or without as with"),
-        Adjacency::ReplaceOne => format!("with {one} as with any other in its place"),
+        Adjacency::AddRemove => format!("with {unit} in the data as without, or without as with"),
+        Adjacency::ReplaceOne => format!("with {unit} as with any other in its place"),
     };
     format!(
         "Whatever can be seen is at most {} times (e to the power of ε) as likely {between}, plus \

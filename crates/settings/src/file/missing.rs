@@ -75,7 +75,7 @@ pub(super) fn missing(table: &Table, file: &RunFile, absent: &[AutoKey]) -> Vec<
 pub(super) fn list(words: &[&str]) -> String {
     match words {
         [] => String::new(),
-        [one] => (*one).to_owned(),
+        [key] => (*key).to_owned(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
 }

@@ -66,20 +66,20 @@ fn docs(attributes: &[Attribute]) -> String {
 
 /// The value of an argument of `#[serde(…)]`.
 fn serde_value(attributes: &[Attribute], name: &str) -> Option<String> {
-    let mut found = None;
+    let mut result = None;
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
         let parsed = attribute.parse_nested_meta(|meta| {
             if meta.input.peek(Token![=]) {
                 let value: syn::LitStr = meta.value()?.parse()?;
                 if meta.path.is_ident(name) {
-                    found = Some(value.value());
+                    result = Some(value.value());
                 }
             }
             Ok(())
         });
         parsed.expect("an attribute of serde");
     }
-    found
+    result
 }
 
 /// The last word of a type's path and its generic argument, if any.

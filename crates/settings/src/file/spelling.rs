@@ -95,8 +95,8 @@ fn find_mut<'a>(table: &'a mut Table, path: &str) -> Option<&'a mut Value> {
 /// Converts a key's path to the run-file spelling.
 pub(super) fn path(path: &str) -> String {
     let ours = |part: &str| {
-        let found = KEYS.iter().find(|(other, _)| *other == part);
-        found.map_or(part.to_owned(), |(_, ours)| (*ours).to_owned())
+        let alias = KEYS.iter().find(|(other, _)| *other == part);
+        alias.map_or(part.to_owned(), |(_, ours)| (*ours).to_owned())
     };
     path.split('.').map(ours).collect::<Vec<_>>().join(".")
 }
@@ -132,16 +132,16 @@ pub fn suggestion<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Edit distance: insertions, deletions, substitutions and swaps of adjacent letters.
-pub fn edit_distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
-    for i in 1..=one.len() {
+pub fn edit_distance(left: &str, right: &str) -> usize {
+    let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
+    let mut rows = vec![(0..=right.len()).collect::<Vec<usize>>()];
+    for i in 1..=left.len() {
         let mut row = vec![i];
-        for j in 1..=other.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
+        for j in 1..=right.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(left[i - 1] != right[j - 1]);
             let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
             let exchanged =
-                i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1];
+                i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1];
             if exchanged {
                 least = least.min(rows[i - 2][j - 2] + 1);
             }
@@ -149,7 +149,7 @@ pub fn edit_distance(one: &str, other: &str) -> usize {
         }
         rows.push(row);
     }
-    rows[one.len()][other.len()]
+    rows[left.len()][right.len()]
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SynthesisSection {
-    /// The values of each column in `data.prompt` (its control codes), which makes them public, such
-    /// as `{ topic = ["sport", "travel"] }`; required for each of these columns, unless
+    /// The values of each column in `data.prompt` (its control codes), which makes them public,
+    /// such as `{ topic = ["sport", "travel"] }`; required for each of these columns, unless
     /// `data.publish_labels` is set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub codes: BTreeMap<String, Vec<String>>,

@@ -176,11 +176,11 @@ impl EvaluationSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeSection {
-    /// Maximum number of sequences per micro-batch; `auto` by default. Automatic: 64 on the CPU, and
-    /// up to 4,096 on a GPU.
+    /// Maximum number of sequences per micro-batch; `auto` by default. Automatic: 64 on the CPU,
+    /// and up to 4,096 on a GPU.
     pub micro_batch: MicroBatch,
-    /// Maximum number of tokens per micro-batch; `auto` by default. Automatic: 4,096 on the CPU, and
-    /// up to 32,768 on a GPU.
+    /// Maximum number of tokens per micro-batch; `auto` by default. Automatic: 4,096 on the CPU,
+    /// and up to 32,768 on a GPU.
     pub micro_tokens: MicroBatch,
     /// Number of steps between checkpoints; every five minutes by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,8 +190,8 @@ pub struct ComputeSection {
     pub precision: Option<PrecisionName>,
     /// Whether activations are recomputed in the backward pass instead of stored (activation
     /// checkpointing), which saves memory; false by default. The results are the same. Private
-    /// training of large matrices then takes two backward passes, and that of LoRA, adapters, biases
-    /// or a head takes one.
+    /// training of large matrices then takes two backward passes, and that of LoRA, adapters,
+    /// biases or a head takes one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub recompute: bool,
     /// Whether a TensorBoard event file is written next to `metrics.jsonl`; false by default.

@@ -59,7 +59,7 @@ pub fn candidates(sweep: &Sweep, runs: &[Run]) -> Result<f64> {
     let Some(first) = runs.first() else {
         return Err(Error::mistake("there is no cell to select"));
     };
-    let mut found = None;
+    let mut delta = None;
     for run in runs {
         let mistake = |what: &str| Err(Error::mistake(format!("{}: {what}", run.name)));
         let Method::Central(central) = &run.plan.method else {
@@ -71,7 +71,7 @@ pub fn candidates(sweep: &Sweep, runs: &[Run]) -> Result<f64> {
         if run.plan.data != first.plan.data {
             return mistake("all runs of a private selection must have the same [data]");
         }
-        if *found.get_or_insert(central.delta) != central.delta {
+        if *delta.get_or_insert(central.delta) != central.delta {
             return mistake("all runs of a private selection must have the same delta");
         }
         if sweep.file.metric.needs_validation() && run.plan.data.validation.is_none() {
@@ -81,5 +81,5 @@ pub fn candidates(sweep: &Sweep, runs: &[Run]) -> Result<f64> {
             return mistake("data.validation is the private training file, so it is not public");
         }
     }
-    found.ok_or_else(|| Error::mistake("there is no cell to select"))
+    delta.ok_or_else(|| Error::mistake("there is no cell to select"))
 }

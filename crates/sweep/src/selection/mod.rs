@@ -149,9 +149,13 @@ impl Prepared {
             match &mut all {
                 None => all = Some(terms),
                 Some(all) => {
-                    let known = |one: &String| all.assumptions.contains(one);
-                    let more: Vec<String> =
-                        terms.assumptions.iter().filter(|one| !known(one)).cloned().collect();
+                    let known = |assumption: &String| all.assumptions.contains(assumption);
+                    let more: Vec<String> = terms
+                        .assumptions
+                        .iter()
+                        .filter(|assumption| !known(assumption))
+                        .cloned()
+                        .collect();
                     all.assumptions.extend(more);
                 }
             }
@@ -248,10 +252,10 @@ impl Prepared {
     fn best(&self, draw: &Draw, done: &[Finished]) -> Option<usize> {
         let metric = self.sweep.file.metric;
         let sign = if metric.higher_is_better() { 1.0 } else { -1.0 };
-        let score = |i: usize| metric.of(&done[i]).map_or(f64::NEG_INFINITY, |found| sign * found);
-        let order = |&one: &usize, &other: &usize| {
-            let ties = || draw.drawn[one].tie.cmp(&draw.drawn[other].tie);
-            score(one).total_cmp(&score(other)).then_with(ties)
+        let score = |i: usize| metric.of(&done[i]).map_or(f64::NEG_INFINITY, |value| sign * value);
+        let order = |&left: &usize, &right: &usize| {
+            let ties = || draw.drawn[left].tie.cmp(&draw.drawn[right].tie);
+            score(left).total_cmp(&score(right)).then_with(ties)
         };
         (0..done.len()).max_by(order)
     }

@@ -2,7 +2,7 @@
 //!
 //! Weights loaded from a bf16 file stay in bf16, which is lossless. [NF4](Nf4) takes an eighth of
 //! the memory of f32 and rounds. Both are expanded to f32 where a product needs them, one
-//! cache-sized part at a time, and discarded afterwards.
+//! cache-sized part at a time, and discarded afterward.
 
 mod nf4;
 

@@ -82,8 +82,8 @@ impl Backend for Cpu {
         Ok(matrix.clone())
     }
 
-    fn is_same(one: &Host, other: &Host) -> bool {
-        one.is_same(other)
+    fn is_same(left: &Host, right: &Host) -> bool {
+        left.is_same(right)
     }
 
     fn row_range(matrix: &Host, rows: Range<usize>) -> Result<Host> {
@@ -446,10 +446,10 @@ impl Backend for Cpu {
 
     fn inner_products(
         onto: (&mut Vec<f64>, f64),
-        one: (&Host, &Host, Ranges),
-        other: (&Host, &Host, Ranges),
+        left: (&Host, &Host, Ranges),
+        right: (&Host, &Host, Ranges),
     ) -> Result<()> {
-        unit_norms::add(onto, &unit_norms::inner_products(one, other));
+        unit_norms::add(onto, &unit_norms::inner_products(left, right));
         Ok(())
     }
 
@@ -469,10 +469,10 @@ impl Backend for Cpu {
 
     fn table_with_table(
         onto: (&mut Vec<f64>, f64),
-        one: (&[u32], &Host, Ranges),
-        other: (&[u32], &Host, Ranges),
+        left: (&[u32], &Host, Ranges),
+        right: (&[u32], &Host, Ranges),
     ) -> Result<()> {
-        unit_norms::add(onto, &unit_norms::table_with_table(one, other));
+        unit_norms::add(onto, &unit_norms::table_with_table(left, right));
         Ok(())
     }
 
@@ -483,9 +483,9 @@ impl Backend for Cpu {
         weights: &[&CoordinateWeights],
     ) -> Result<()> {
         let weights: Vec<&[f32]> = weights.iter().map(|weights| weights.values()).collect();
-        let found = unit_norms::weighted_products(left, right, ranges, &weights);
-        for ((sums, times), found) in onto.iter_mut().zip(found) {
-            unit_norms::add((sums, *times), &found);
+        let products = unit_norms::weighted_products(left, right, ranges, &weights);
+        for ((sums, times), product) in onto.iter_mut().zip(products) {
+            unit_norms::add((sums, *times), &product);
         }
         Ok(())
     }
@@ -497,8 +497,8 @@ impl Backend for Cpu {
         ranges: Ranges,
         weights: &CoordinateWeights,
     ) -> Result<()> {
-        let found = unit_norms::table_rows(indices, e, ranges, Some(weights.values()));
-        unit_norms::add(onto, &found);
+        let rows = unit_norms::table_rows(indices, e, ranges, Some(weights.values()));
+        unit_norms::add(onto, &rows);
         Ok(())
     }
 

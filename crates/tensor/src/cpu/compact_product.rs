@@ -101,10 +101,10 @@ mod tests {
                                 let w = if transposed { w.transposed() } else { w.plain() };
                                 product(0.5, x.plain(), w).unwrap().to_vec().unwrap()
                             };
-                            let (found, wanted) = (of(&weights), of(&expanded));
+                            let (computed, wanted) = (of(&weights), of(&expanded));
                             let largest = wanted.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
                             let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * largest;
-                            assert!(found.iter().zip(&wanted).all(near), "{tokens} {rows}");
+                            assert!(computed.iter().zip(&wanted).all(near), "{tokens} {rows}");
                         }
                     }
                     assert!(!compact.compact().unwrap().was_expanded());

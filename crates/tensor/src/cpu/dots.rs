@@ -100,12 +100,12 @@ fn totals(rows: &[[f32; 16]; 8]) -> [f32; 8] {
 /// Adds the two halves of each run of 2·SIZE lanes of both rows: the results of the first row go to
 /// the lanes in which bit SIZE is clear, those of the second to the lanes in which it is set.
 #[inline(always)]
-fn fold<const SIZE: usize>(one: &[f32; 16], other: &[f32; 16]) -> [f32; 16] {
+fn fold<const SIZE: usize>(left: &[f32; 16], right: &[f32; 16]) -> [f32; 16] {
     std::array::from_fn(|lane| {
         if lane & SIZE == 0 {
-            one[lane] + one[lane + SIZE]
+            left[lane] + left[lane + SIZE]
         } else {
-            other[lane - SIZE] + other[lane]
+            right[lane - SIZE] + right[lane]
         }
     })
 }

@@ -21,17 +21,17 @@ pub(super) fn gradient_means(
     let parts = parallel::map(gradient.len().div_ceil(size), |i| {
         let range = i * size..gradient.len().min((i + 1) * size);
         let (g, w) = (&gradient[range.clone()], &value[range]);
-        let mut found = vec![0.0; g.len()];
-        stds.write(i * height * columns, &mut found);
+        let mut moments = vec![0.0; g.len()];
+        stds.write(i * height * columns, &mut moments);
         let mut sums = vec![0.0_f32; columns];
         let mut of_rows = Vec::with_capacity(height);
         widest(
             #[inline(always)]
             || {
-                for ((found, g), w) in found.iter_mut().zip(g).zip(w) {
-                    let std = *found * factor;
+                for ((moment, g), w) in moments.iter_mut().zip(g).zip(w) {
+                    let std = *moment * factor;
                     let square = g.mul_add(*g, -(std * std));
-                    *found = match statistic {
+                    *moment = match statistic {
                         GradientStatistic::Square => square,
                         GradientStatistic::Sensitivity => {
                             let square = square.max(0.0);
@@ -39,7 +39,7 @@ pub(super) fn gradient_means(
                         }
                     };
                 }
-                for row in found.chunks(columns.max(1)) {
+                for row in moments.chunks(columns.max(1)) {
                     for (sum, x) in sums.iter_mut().zip(row) {
                         *sum += x;
                     }

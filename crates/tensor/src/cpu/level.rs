@@ -81,7 +81,7 @@ impl CpuLevel {
 
     /// The level of this process, or the reason why `UNDERTONE_CPU` cannot be used.
     pub fn from_environment() -> Result<Self, CpuLevelError> {
-        found().as_ref().map(|found| found.level).map_err(Clone::clone)
+        found().as_ref().map(|processor| processor.level).map_err(Clone::clone)
     }
 
     /// The level of this thread: that of the process, or that of the enclosing [`Self::run`].
@@ -103,13 +103,13 @@ impl CpuLevel {
     /// Runs `body` at this level, on the same number of threads as now, but on separate ones. The
     /// level of everything else is unchanged.
     pub fn run<R: Send>(self, body: impl FnOnce() -> R + Send) -> Result<R, CpuLevelError> {
-        let (found, highest) = (detect(self), usable().level);
-        if found.level != self || self > highest {
+        let (detected, highest) = (detect(self), usable().level);
+        if detected.level != self || self > highest {
             return Err(CpuLevelError::AboveCap { asked: self, found: highest });
         }
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(rayon::current_num_threads())
-            .start_handler(move |_| OF_THREAD.set(Some(found)))
+            .start_handler(move |_| OF_THREAD.set(Some(detected)))
             .build()
             .map_err(|error| CpuLevelError::Threads(error.to_string()))?;
         Ok(threads.install(body))
@@ -241,8 +241,8 @@ fn found() -> &'static Result<Found, CpuLevelError> {
 #[inline]
 fn usable() -> Found {
     match (OF_THREAD.get(), found()) {
-        (Some(found), _) => found,
-        (None, Ok(found)) => *found,
+        (Some(level), _) => level,
+        (None, Ok(level)) => *level,
         (None, Err(error)) => panic!("{error}"),
     }
 }
@@ -304,7 +304,7 @@ mod tests {
         CpuLevel::each(|level| {
             let levels: Vec<CpuLevel> =
                 (0..64).into_par_iter().with_max_len(1).map(|_| CpuLevel::current()).collect();
-            assert!(levels.into_iter().all(|found| found == level));
+            assert!(levels.into_iter().all(|current| current == level));
         });
         assert_eq!(CpuLevel::current(), before);
         assert_eq!(CpuLevel::available().last(), Some(before));

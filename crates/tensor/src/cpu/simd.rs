@@ -76,7 +76,7 @@ pub fn sigmoid(x: f32) -> f32 {
 ///
 /// With z = |x|/√2 and t = 1/(1 + 0.3 z), erfc(z) = e^(−z²) · t · P(t). P is a polynomial of degree
 /// 8 fitted to erfcx(z)/t at 400 Chebyshev nodes of t for z ≤ 9.5, by least squares reweighted
-/// towards the largest relative error (2e-8).
+/// toward the largest relative error (2e-8).
 #[inline(always)]
 pub fn normal(x: f32) -> (f32, f32) {
     const P: [f32; 9] = [

@@ -267,10 +267,10 @@ mod tests {
     #[test]
     fn a_panic_reaches_the_leader_and_the_team_goes_on() {
         for _ in 0..50 {
-            let found = catch_unwind(|| {
+            let result = catch_unwind(|| {
                 lead(|| run(40, &|i| assert!(i != 17, "the seventeenth"))).is_err()
             });
-            let Err(panic) = found else { continue };
+            let Err(panic) = result else { continue };
             let said = panic.downcast_ref::<&str>().copied().unwrap_or_default();
             assert_eq!(said, "the seventeenth");
             assert!(ROLE.get() == Role::None);

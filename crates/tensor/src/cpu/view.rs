@@ -72,7 +72,7 @@ impl Update<'_> {
         }
     }
 
-    /// Writes a bias, or zeros, to the output, and returns the update to use afterwards.
+    /// Writes a bias, or zeros, to the output, and returns the update to use afterward.
     pub fn prepare<'a>(
         self,
         out: &mut [f32],

@@ -277,8 +277,8 @@ pub fn backward(
     let is_plain = relative.is_none() && shape.is_plain();
     if !is_plain && qkv.format() != NumberFormat::F32 {
         let wide = qkv.in_format(NumberFormat::F32)?;
-        let found = backward(&wide, relative, saved, output_gradient, shape)?;
-        return Ok(RelativeGradients { qkv: found.qkv.in_format(qkv.format())?, ..found });
+        let gradients = backward(&wide, relative, saved, output_gradient, shape)?;
+        return Ok(RelativeGradients { qkv: gradients.qkv.in_format(qkv.format())?, ..gradients });
     }
     let (output, log_sums) = saved;
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);

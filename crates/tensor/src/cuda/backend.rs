@@ -116,8 +116,8 @@ impl Backend for Cuda {
         matrix.to_host()
     }
 
-    fn is_same(one: &CudaMatrix, other: &CudaMatrix) -> bool {
-        one.is_same(other)
+    fn is_same(left: &CudaMatrix, right: &CudaMatrix) -> bool {
+        left.is_same(right)
     }
 
     fn row_range(matrix: &CudaMatrix, rows: Range<usize>) -> Result<CudaMatrix> {
@@ -477,10 +477,10 @@ impl Backend for Cuda {
 
     fn inner_products(
         (sums, times): (&mut CudaPerUnit, f64),
-        one: (&CudaMatrix, &CudaMatrix, Ranges),
-        other: (&CudaMatrix, &CudaMatrix, Ranges),
+        left: (&CudaMatrix, &CudaMatrix, Ranges),
+        right: (&CudaMatrix, &CudaMatrix, Ranges),
     ) -> Result<()> {
-        unit_norms::inner_products(Onto { sums, times }, one, other)
+        unit_norms::inner_products(Onto { sums, times }, left, right)
     }
 
     fn table(
@@ -502,10 +502,10 @@ impl Backend for Cuda {
 
     fn table_with_table(
         (sums, times): (&mut CudaPerUnit, f64),
-        one: (&[u32], &CudaMatrix, Ranges),
-        other: (&[u32], &CudaMatrix, Ranges),
+        left: (&[u32], &CudaMatrix, Ranges),
+        right: (&[u32], &CudaMatrix, Ranges),
     ) -> Result<()> {
-        unit_norms::table_with_table(Onto { sums, times }, one, other)
+        unit_norms::table_with_table(Onto { sums, times }, left, right)
     }
 
     fn weighted_products(

@@ -172,8 +172,8 @@ mod tests {
             file_name(Source::Attention(Precision::F32, 64), (9, 0), (13, 0)),
             file_name(Source::Attention(Precision::F32, 128), (9, 0), (13, 0)),
         ];
-        for (i, one) in names.iter().enumerate() {
-            assert!(names[i + 1..].iter().all(|other| one != other), "{one}");
+        for (i, name) in names.iter().enumerate() {
+            assert!(names[i + 1..].iter().all(|other| name != other), "{name}");
         }
         assert!(names[0].starts_with("norm-float-") && names[0].ends_with("-sm_90-nvrtc13.0.bin"));
         assert_eq!(names[0], file_name(Source::Norm(NumberFormat::F32), (9, 0), (13, 0)));

@@ -106,7 +106,8 @@ impl Pieces {
         order.sort_by_key(|&row| indices[row as usize]);
         let (mut starts, mut firsts, mut targets) = (Vec::new(), Vec::new(), Vec::new());
         let mut place = 0;
-        for same in order.chunk_by(|&one, &other| indices[one as usize] == indices[other as usize])
+        for same in
+            order.chunk_by(|&left, &right| indices[left as usize] == indices[right as usize])
         {
             targets.push(indices[same[0] as usize]);
             firsts.push(starts.len() as u32);

@@ -138,18 +138,18 @@ impl Noise {
         let words = blocks(&self.key, step, round * LANES as u64);
         let mut normal = [0.0; ROUND];
         for i in 0..8 {
-            let (one, other) = (&words[2 * i], &words[2 * i + 1]);
+            let (first_word, second_word) = (&words[2 * i], &words[2 * i + 1]);
             let out = &mut normal[2 * LANES * i..2 * LANES * (i + 1)];
             let (cosines, sines) = out.split_at_mut(LANES);
             for l in 0..LANES {
-                (cosines[l], sines[l]) = pair(one[l], other[l]);
+                (cosines[l], sines[l]) = pair(first_word[l], second_word[l]);
             }
         }
         // Only one round in about five hundred has pairs in the tails.
         let mut least = u32::MAX;
         for ones in words.iter().step_by(2) {
-            for &one in ones {
-                least = least.min(one);
+            for &word in ones {
+                least = least.min(word);
             }
         }
         if least < TAIL {
@@ -259,11 +259,11 @@ mod tests {
         };
         let pairs = count as f64 / 2.0;
         for (i, row) in cells.iter().enumerate() {
-            for (j, &found) in row.iter().enumerate() {
+            for (j, &actual) in row.iter().enumerate() {
                 let want = pairs * share(i) * share(j);
                 assert!(
-                    (found - want).abs() < 5.0 * want.sqrt(),
-                    "cell {i}, {j}: {found}, not {want}"
+                    (actual - want).abs() < 5.0 * want.sqrt(),
+                    "cell {i}, {j}: {actual}, not {want}"
                 );
             }
         }

@@ -9,11 +9,11 @@ use std::f32::consts::{LN_2, PI};
 /// cells *everywhere*: a grid cell that no radius reaches would be an output that rules out some
 /// sums. Near u = 1, where the radius is small, an `f32` is too coarse for u itself, so u is
 /// represented by its distance from the nearer of 0 and 1. Near u = 0, where N is small and radii
-/// are far apart, [`tail_pair`] uses more bits: it must be used when `one` is below [`TAIL`].
+/// are far apart, [`tail_pair`] uses more bits: it must be used when `high` is below [`TAIL`].
 #[inline(always)]
-pub fn pair(one: u32, other: u32) -> (f32, f32) {
-    let radius = (-2.0 * ln_of_uniform(one, other & 0xff)).sqrt();
-    let (sine, cosine) = sine_and_cosine(other & 0xffff_ff00);
+pub fn pair(high: u32, low: u32) -> (f32, f32) {
+    let radius = (-2.0 * ln_of_uniform(high, low & 0xff)).sqrt();
+    let (sine, cosine) = sine_and_cosine(low & 0xffff_ff00);
     (radius * cosine, radius * sine)
 }
 
@@ -22,11 +22,11 @@ pub fn pair(one: u32, other: u32) -> (f32, f32) {
 pub const TAIL: u32 = 1 << 16;
 
 /// Like [`pair`], with 64 more bits after the 40 bits of u.
-pub fn tail_pair(one: u32, other: u32, more: u64) -> (f32, f32) {
-    let whole = f64::from(one) * 256.0 + f64::from(other & 0xff);
+pub fn tail_pair(high: u32, low: u32, more: u64) -> (f32, f32) {
+    let whole = f64::from(high) * 256.0 + f64::from(low & 0xff);
     let u = (whole + (more as f64 + 0.5) / 2_f64.powi(64)) / 2_f64.powi(40);
     let radius = (-2.0 * natural_log(u)).sqrt() as f32;
-    let (sine, cosine) = sine_and_cosine(other & 0xffff_ff00);
+    let (sine, cosine) = sine_and_cosine(low & 0xffff_ff00);
     (radius * cosine, radius * sine)
 }
 
@@ -48,13 +48,13 @@ fn natural_log(u: f64) -> f64 {
     k.mul_add(std::f64::consts::LN_2, 2.0 * (s * z).mul_add(series, s))
 }
 
-/// ln u for u = (256 · one + last + ½)/2⁴⁰, with a relative error of 2e-7 at both ends.
+/// ln u for u = (256 · high + low + ½)/2⁴⁰, with a relative error of 2e-7 at both ends.
 #[inline(always)]
-fn ln_of_uniform(one: u32, last: u32) -> f32 {
+fn ln_of_uniform(high: u32, low: u32) -> f32 {
     // The distance of u from the nearer of 0 and 1.
-    let upper = one >> 31 == 1;
-    let (n, last) = if upper { (!one, 255.5 - last as f32) } else { (one, last as f32 + 0.5) };
-    let x = (n as f32).mul_add(1.0 / 4_294_967_296.0, last * (1.0 / 1_099_511_627_776.0));
+    let upper = high >> 31 == 1;
+    let (n, low) = if upper { (!high, 255.5 - low as f32) } else { (high, low as f32 + 0.5) };
+    let x = (n as f32).mul_add(1.0 / 4_294_967_296.0, low * (1.0 / 1_099_511_627_776.0));
     // u = m · 2^k with √½ ≤ m < √2, and (m − 1)/(m + 1) as a fraction. In the upper half, m is 1 −
     // x or 2 − 2x.
     let shifted = x.to_bits().wrapping_sub(0x3f35_04f3);
@@ -123,9 +123,9 @@ mod tests {
     fn radii_are_those_of_the_definition_at_both_ends() {
         let ends = (0..2_000_u32).flat_map(|i| [i, u32::MAX - i]);
         let middle = (0..200_000_u32).map(|i| i.wrapping_mul(2_654_435_761));
-        for one in ends.chain(middle) {
+        for high in ends.chain(middle) {
             for last in [0, 1, 77, 254, 255_u32] {
-                let n = u64::from(one) * 256 + u64::from(last);
+                let n = u64::from(high) * 256 + u64::from(last);
                 let from_one = ((1_u64 << 40) - n) as f64 - 0.5;
                 let log = if n >> 39 == 1 {
                     (-from_one / 2_f64.powi(40)).ln_1p()
@@ -134,10 +134,10 @@ mod tests {
                 };
                 let want = (-2.0 * log).sqrt();
                 // With angle 0, the cosine carries the whole radius.
-                let (have, zero) = pair(one, last);
+                let (have, zero) = pair(high, last);
                 assert!(
                     (f64::from(have) / want - 1.0).abs() < 1e-6,
-                    "{one} {last}: {have}, not {want}"
+                    "{high} {last}: {have}, not {want}"
                 );
                 assert!(have > 0.0 && zero == 0.0);
             }
@@ -147,17 +147,18 @@ mod tests {
     #[test]
     fn the_tail_goes_on_where_forty_bits_end() {
         let half = 1_u64 << 63;
-        for one in [0, 1, 2, 1_000, TAIL - 1] {
+        for high in [0, 1, 2, 1_000, TAIL - 1] {
             for last in 0..255 {
-                let (radius, middle) = (pair(one, last).0, tail_pair(one, last, half).0);
-                assert!((radius - middle).abs() < 1e-5, "{one} {last}: {radius} and {middle}");
-                let (end, next) = (tail_pair(one, last, u64::MAX).0, tail_pair(one, last + 1, 0).0);
-                assert!((end - next).abs() < 1e-5, "no gap after {one} {last}");
+                let (radius, middle) = (pair(high, last).0, tail_pair(high, last, half).0);
+                assert!((radius - middle).abs() < 1e-5, "{high} {last}: {radius} and {middle}");
+                let (end, next) =
+                    (tail_pair(high, last, u64::MAX).0, tail_pair(high, last + 1, 0).0);
+                assert!((end - next).abs() < 1e-5, "no gap after {high} {last}");
             }
         }
         let ends =
             [tail_pair(0, 0, 0).0, tail_pair(0, 0, u64::MAX).0, tail_pair(0, 255, u64::MAX).0];
-        assert!(ends.is_sorted_by(|one, next| one > next), "{ends:?}");
+        assert!(ends.is_sorted_by(|end, next| end > next), "{ends:?}");
         assert!(ends[0].is_finite() && ends[0] > 11.0);
         let step = pair(TAIL, 0).0 - pair(TAIL, 255).0;
         assert!(step / 255.0 < 2e-8, "{step}");

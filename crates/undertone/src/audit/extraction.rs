@@ -57,16 +57,16 @@ mod tests {
     fn pii_that_the_base_model_generates_does_not_count() {
         let training = of(&[&["a", "b"], &["c"], &["d"]]);
         let (trained, base) = (of(&[&["a", "d"], &["x"], &["a"], &[]]), of(&[&["d"], &["y"]]));
-        let found = judge(EntityKind::Person, &training, &trained, &base, 0.95);
+        let result = judge(EntityKind::Person, &training, &trained, &base, 0.95);
         // The base model generates d. Of a, b and c, the fine-tuned model generates a; of its
         // outputs a and x, a is correct.
         assert_eq!(
-            (found.in_training, found.written, found.right, found.known_before),
+            (result.in_training, result.written, result.right, result.known_before),
             (3, 2, 1, 1)
         );
-        assert_eq!(found.precision.estimate, 0.5);
-        assert_eq!(found.recall.estimate, 1.0 / 3.0);
-        assert!(found.recall.lower <= 1.0 / 3.0 && found.recall.upper >= 1.0 / 3.0);
+        assert_eq!(result.precision.estimate, 0.5);
+        assert_eq!(result.recall.estimate, 1.0 / 3.0);
+        assert!(result.recall.lower <= 1.0 / 3.0 && result.recall.upper >= 1.0 / 3.0);
         let nothing = judge(EntityKind::Email, &[], &[], &[], 0.95);
         assert_eq!((nothing.precision.estimate, nothing.recall.estimate), (0.0, 0.0));
     }

@@ -144,10 +144,10 @@ mod tests {
     fn what_the_pretrained_model_fills_in_does_not_count() {
         let trained = [(Some(1), 4), (Some(1), 4), (None, 2), (Some(1), 3), (Some(2), 3)];
         let pretrained = [(Some(1), 4), (None, 4), (Some(1), 2), (Some(2), 3), (None, 3)];
-        let found = judge_both(EntityKind::Person, &trained, &pretrained, 5, 0.95);
-        assert_eq!((found.known_before, found.trained.top_1.estimate), (2, 0.6));
+        let result = judge_both(EntityKind::Person, &trained, &pretrained, 5, 0.95);
+        assert_eq!((result.known_before, result.trained.top_1.estimate), (2, 0.6));
         // Of the second, the fourth and the fifth text, two are filled in correctly.
-        let others = found.not_known_before.unwrap();
+        let others = result.not_known_before.unwrap();
         assert_eq!((others.targets, others.top_1.estimate), (3, 2.0 / 3.0));
     }
 
@@ -159,9 +159,9 @@ mod tests {
         };
         assert_eq!((target.before(), target.truth().as_str()), ("I met ", "mara ostrow"));
         assert_eq!(target.filled("Leo Lund"), "I met Leo Lund there.");
-        let found = judge(&[(Some(1), 4), (Some(3), 4), (None, 0), (Some(9), 20)], 5, 0.95);
-        assert_eq!((found.top_1.estimate, found.top_k.estimate), (0.25, 0.5));
-        assert_eq!((found.among_candidates.estimate, found.candidates), (0.75, 7.0));
-        assert!((found.mean_reciprocal_rank - (1.0 + 1.0 / 3.0 + 1.0 / 9.0) / 4.0).abs() < 1e-12);
+        let result = judge(&[(Some(1), 4), (Some(3), 4), (None, 0), (Some(9), 20)], 5, 0.95);
+        assert_eq!((result.top_1.estimate, result.top_k.estimate), (0.25, 0.5));
+        assert_eq!((result.among_candidates.estimate, result.candidates), (0.75, 7.0));
+        assert!((result.mean_reciprocal_rank - (1.0 + 1.0 / 3.0 + 1.0 / 9.0) / 4.0).abs() < 1e-12);
     }
 }

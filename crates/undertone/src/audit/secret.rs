@@ -115,11 +115,11 @@ impl<'a> SecretReader<'a> {
             Example { target: Target::Next { from }, ..placed.example }
         };
         let examples: Vec<Example> = placed.into_iter().map(target).collect();
-        let found = predict(self.model, &examples, Limits::default(), false)?;
+        let predictions = predict(self.model, &examples, Limits::default(), false)?;
         let sum = |said: &crate::evaluate::Prediction| {
             said.loss.map_or(0.0, |loss| f64::from(loss) * said.predictions as f64)
         };
-        Ok(found.iter().map(sum).collect())
+        Ok(predictions.iter().map(sum).collect())
     }
 
     fn masked_losses(&self, placed: &[Placed], mask: u32) -> Result<Vec<f64>> {

@@ -80,7 +80,7 @@ impl Scores {
             }
             times
         };
-        let mut found: Vec<f64> = (0..repetitions)
+        let mut means: Vec<f64> = (0..repetitions)
             .map(|_| {
                 let (members, others) = (draw(self.members), draw(self.others));
                 figure(&self.curve(
@@ -88,10 +88,10 @@ impl Scores {
                 ))
             })
             .collect();
-        found.sort_by(f64::total_cmp);
+        means.sort_by(f64::total_cmp);
         let at = |share: f64| {
-            found
-                .get(((found.len() as f64 - 1.0) * share).round() as usize)
+            means
+                .get(((means.len() as f64 - 1.0) * share).round() as usize)
                 .copied()
                 .unwrap_or(estimate)
         };
@@ -253,10 +253,10 @@ mod tests {
     fn proportions_have_exact_intervals() {
         assert_eq!((at_least(5, 0, 0.3), at_least(5, 6, 0.3)), (1.0, 0.0));
         assert!((binomial(40, 20, 0.5) - 0.125_370_687_619_579_26).abs() < 1e-12);
-        let found = proportion(8, 10, 0.95);
+        let interval = proportion(8, 10, 0.95);
         // At the ends of the interval, each tail has probability 1/40.
-        assert!((at_least(10, 8, found.lower) - 0.025).abs() < 1e-9);
-        assert!((1.0 - at_least(10, 9, found.upper) - 0.025).abs() < 1e-9);
+        assert!((at_least(10, 8, interval.lower) - 0.025).abs() < 1e-9);
+        assert!((1.0 - at_least(10, 9, interval.upper) - 0.025).abs() < 1e-9);
         assert_eq!((proportion(0, 10, 0.95).lower, proportion(10, 10, 0.95).upper), (0.0, 1.0));
     }
 }

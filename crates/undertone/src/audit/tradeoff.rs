@@ -21,13 +21,13 @@
 //! quantities of the least distribution with a star. If T(i) ≥ T*(i) for i ≥ c and A(c) ≥ A*(c),
 //! then wherever mass is needed at c − 1, B(c − 1) ≥ B*(c − 1), since f̄ is increasing. Now
 //! (r − c + 1) A(c − 1) = (c − 1) B(c − 1) + r Σ_{i ≥ c} T(i), whatever the mass at c − 1 is, so
-//! A(c − 1) ≥ A*(c − 1), and T = (A + B)/r shows T(c − 1) ≥ T*(c − 1); where no mass is needed, both are
-//! immediate. If the least distribution has a total mass above 1, no distribution exists, and so
-//! P(W ≥ v) < β.
+//! A(c − 1) ≥ A*(c − 1), and T = (A + B)/r shows T(c − 1) ≥ T*(c − 1); where no mass is needed,
+//! both are immediate. If the least distribution has a total mass above 1, no distribution exists,
+//! and so P(W ≥ v) < β.
 //!
-//! For every curve, the test rejects for all v from a fixed value on. Of two valid tests with the
-//! same r, rejecting when either does is therefore equivalent to one of the two, and just as valid:
-//! no correction for multiple testing is needed.
+//! For every curve, there is a fixed value such that the test rejects for all v from that value on.
+//! Of two valid tests with the same r, rejecting when either does is therefore equivalent to one of
+//! the two, and just as valid: no correction for multiple testing is needed.
 
 use super::statistics::largest;
 use undertone_accounting::{gaussian, normal_quantile, normal_tail};

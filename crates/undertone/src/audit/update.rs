@@ -44,12 +44,12 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
     }
     let mut rows = Vec::with_capacity(change.len() * canaries.len());
     for canary in canaries {
-        let mut found = Gradients::new(&before.parameters);
+        let mut own = Gradients::new(&before.parameters);
         let batch = Batch::pack([canary]);
-        before.train(&before.prompted(&batch), Weighting::SumOfUnits, None, &mut found)?;
+        before.train(&before.prompted(&batch), Weighting::SumOfUnits, None, &mut own)?;
         let first = rows.len();
         for (id, change) in &moved {
-            match found.get(*id) {
+            match own.get(*id) {
                 Some(gradient) => rows.extend(gradient.to_vec()?),
                 None => rows.extend(std::iter::repeat_n(0.0, change.len())),
             }
@@ -69,7 +69,7 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
     // Ridge λ: eigenvalues of the Gram matrix below a hundredth are treated as noise.
     (0..count).for_each(|i| gram[(i, i)] += 0.01);
     let pull = DVector::from_iterator(count, pull.iter().map(|&x| f64::from(x)));
-    let Some(inverse) = gram.cholesky().map(|found| found.inverse()) else {
+    let Some(inverse) = gram.cholesky().map(|decomposition| decomposition.inverse()) else {
         return Err(Error::Request("the canaries' gradients are not finite".into()));
     };
     let coefficients = &inverse * pull;

@@ -44,7 +44,7 @@ impl Ranks {
             return Ok(());
         }
         let all = self.all_gather(own)?;
-        match all.iter().position(|one| *one != all[0]) {
+        match all.iter().position(|part| *part != all[0]) {
             None => Ok(()),
             Some(rank) => Err(Error::Refused(format!(
                 "rank {rank} {what} than rank 0: start all ranks with the same program, arguments \
@@ -61,8 +61,8 @@ mod tests {
     #[test]
     fn one_process_computes_everything_in_order() {
         let alone = Ranks::alone();
-        let found: Result<Vec<usize>> = alone.divided(4, |i| Ok(10 * i));
-        assert_eq!(found.unwrap(), [0, 10, 20, 30]);
+        let results: Result<Vec<usize>> = alone.divided(4, |i| Ok(10 * i));
+        assert_eq!(results.unwrap(), [0, 10, 20, 30]);
         alone.check_same(b"this", "has another thing").unwrap();
     }
 }

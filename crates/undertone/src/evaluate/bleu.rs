@@ -126,21 +126,21 @@ mod tests {
 
     #[test]
     fn symbols_are_tokens_and_numbers_stay_whole() {
-        let found = tokens("It's 3.5 miles (5,600 m): 1-2, e.g. A/B &amp; \"C\".");
+        let actual = tokens("It's 3.5 miles (5,600 m): 1-2, e.g. A/B &amp; \"C\".");
         let expected = [
             "It's", "3.5", "miles", "(", "5,600", "m", ")", ":", "1", "-", "2", ",", "e", ".", "g",
             ".", "A", "/", "B", "&", "\"", "C", "\"", ".",
         ];
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
     }
 
     /// By hand: 6 of 6 words, 3 of 5 bigrams, 1 of 4 trigrams, 0 of 3 four-grams (counted as half
     /// of one).
     #[test]
     fn a_score_computed_by_hand() {
-        let found = score("the cat sat on a mat", "the cat sat a mat on");
+        let actual = score("the cat sat on a mat", "the cat sat a mat on");
         let by_hand = 100.0 * (1.0_f64 * (3.0 / 5.0) * (1.0 / 4.0) * (0.5 / 3.0)).powf(0.25);
-        assert!((found - by_hand).abs() < 1e-9, "{found}, not {by_hand}");
+        assert!((actual - by_hand).abs() < 1e-9, "{actual}, not {by_hand}");
         // Four of eight tokens: the brevity penalty is exp(1 − 8/4).
         let short = score("a b c d", "a b c d e f g h");
         assert!((short - 100.0 * (-1.0_f64).exp()).abs() < 1e-9, "{short}");

@@ -74,9 +74,9 @@ pub fn predict(
     want_logits: bool,
 ) -> Result<Vec<Prediction>> {
     let every = |_: usize| true;
-    let found =
+    let predictions =
         in_batches(examples, limits, every, |_, batch| predict_batch(model, batch, want_logits))?;
-    Ok(found.into_iter().flatten().collect())
+    Ok(predictions.into_iter().flatten().collect())
 }
 
 fn predict_batch(model: &Model, batch: &Batch, want_logits: bool) -> Result<Vec<Prediction>> {
@@ -97,8 +97,8 @@ pub(crate) fn in_batches(
     let all = pieces(examples, limits.sequences, limits.tokens).into_iter().enumerate();
     for (_, piece) in all.filter(|(number, _)| is_wanted(*number)) {
         let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
-        let found = predict_batch(&piece, &batch)?;
-        for (index, prediction) in piece.into_iter().zip(found) {
+        let of_batch = predict_batch(&piece, &batch)?;
+        for (index, prediction) in piece.into_iter().zip(of_batch) {
             if !prediction.is_finite() {
                 return Err(Error::Request(
                     "the model's outputs are not finite; use a checkpoint with finite weights"
@@ -141,8 +141,8 @@ pub(crate) fn classify(
     let known: Vec<u32> = targets.iter().map(|target| target.unwrap_or(0)).collect();
     let losses = tensor::cross_entropy(&logits, &known, None)?.0.to_vec()?;
     let values = logits.to_vec()?;
-    let found = rows(&values, logits.columns()).zip(losses.into_iter().zip(targets));
-    Ok(found
+    let scored = rows(&values, logits.columns()).zip(losses.into_iter().zip(targets));
+    Ok(scored
         .map(|(logits, (loss, target))| Prediction {
             loss: target.map(|_| loss),
             predictions: usize::from(target.is_some()),
@@ -162,8 +162,8 @@ fn predict_tokens(model: &Model, batch: &Batch, want_logits: bool) -> Result<Vec
         let logits = model.logits(batch, Some(&ends))?;
         last = rows(&logits.to_vec()?, logits.columns()).collect();
     }
-    let found = losses.into_iter().zip(counts).zip(last);
-    Ok(found
+    let scored = losses.into_iter().zip(counts).zip(last);
+    Ok(scored
         .map(|((loss, predictions), logits)| Prediction {
             loss: (predictions > 0).then_some(loss),
             predictions,

@@ -66,7 +66,7 @@ pub fn evaluate_file(
     }
     let metrics = meter.metrics();
     let by_class = match &metrics {
-        Metrics::Classification(found) => by_class(&found.confusion, labels.names()),
+        Metrics::Classification(scores) => by_class(&scores.confusion, labels.names()),
         Metrics::Language(_) => Vec::new(),
     };
     Ok(FileMetrics { metrics, auc: ranking.auc(), by_class })

@@ -2,18 +2,18 @@
 //!
 //! # Statement
 //!
-//! Let a unit of the validation file have examples with values in [0, 1]: 1 for a wrong class and 0
-//! for the right one, or the loss, clipped to [0, C] and divided by C. A unit with mean value m
-//! adds (m, 1 − m) to a sum: two numbers that are not negative and add up to 1, so adding or
-//! removing a unit moves the sum by an ℓ2 norm of at most 1, whatever the model is. (Sums are
+//! Every example of the validation file has a value in [0, 1]: 1 for a wrong class and 0 for the
+//! right one, or the loss, clipped to [0, C] and divided by C. A unit whose examples have mean
+//! value m adds (m, 1 − m) to a sum. These two numbers are non-negative and add up to 1, so adding
+//! or removing a unit moves the sum by an ℓ2 norm of at most 1, whatever the model is. (Sums are
 //! integers in units of 2⁻²⁰, rounded down.) With noise of std σ on both numbers, a release is a
-//! Gaussian mechanism with noise multiplier σ, and E of them, on models that may depend on earlier
-//! ones, are one with noise multiplier σ/√E: that is the entry of the ledger, written before the
-//! first release. The metric is a function of the two noisy numbers: their ratio. The number of
-//! units need not be public.
+//! Gaussian mechanism with noise multiplier σ. E of them, on models that may depend on earlier
+//! releases, are one Gaussian mechanism with noise multiplier σ/√E: this is the ledger's entry,
+//! written before the first release. The metric is a function of the two noisy numbers, their
+//! ratio. The number of units need not be public.
 //!
-//! A unit whose rows are in the training file and in the validation file takes part in both kinds
-//! of releases; the ledger composes them, so that is covered.
+//! A unit that has rows in both the training file and the validation file is part of both kinds of
+//! releases. The ledger composes them, so this case is covered.
 
 use super::{Prediction, likeliest};
 use crate::data::{Example, Target};
@@ -22,8 +22,8 @@ use crate::statistics::{NoiseSource, ONE};
 use std::collections::BTreeMap;
 use undertone_run::ReleasedMetric;
 
-/// C: larger losses of an example, in nats, count as this. About the loss of a guess among the
-/// tokens of a vocabulary.
+/// C: the loss of an example, in nats, is clipped to this. About the loss of guessing uniformly
+/// among the tokens of a vocabulary.
 pub const MOST_LOSS: f64 = 10.0;
 
 /// Values of the units of a validation file.
@@ -65,8 +65,8 @@ impl UnitValues {
         sums
     }
 
-    /// The metric after an epoch, with noise of std `sigma` on either sum. A release: it must have
-    /// been recorded.
+    /// The metric after an epoch, with noise of std `sigma` on both sums. This is a release, which
+    /// must already be recorded.
     pub fn released(&self, epoch: u64, sigma: f64, noise: &mut NoiseSource) -> ReleasedMetric {
         let noisy = noise.added(&self.sums(), sigma);
         let [value, rest] = [noisy[0].max(0.0), noisy[1].max(0.0)];
@@ -84,7 +84,7 @@ impl UnitValues {
     }
 }
 
-/// A loss as a value in [0, 1]; what is no number counts as the largest.
+/// A loss as a value in [0, 1]; NaN counts as the largest.
 fn bounded(loss: f64) -> f64 {
     if loss.is_nan() { 1.0 } else { loss.clamp(0.0, MOST_LOSS) / MOST_LOSS }
 }
@@ -106,7 +106,8 @@ mod tests {
         change(0).hypot(change(1))
     }
 
-    /// Whatever a unit has, it moves the sums by at most 1: a thousand examples, an infinite loss.
+    /// Whatever a unit has, a thousand examples or an infinite loss, it moves the sums by at
+    /// most 1.
     #[test]
     fn a_unit_moves_the_sums_by_at_most_1() {
         for head in [TaskHead::SequenceClassification, TaskHead::CausalLanguageModel] {

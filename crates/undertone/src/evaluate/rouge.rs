@@ -36,17 +36,17 @@ fn f1(text: &[String], reference: &[String]) -> f64 {
 }
 
 /// Length of the longest common subsequence.
-fn common(one: &[String], other: &[String]) -> usize {
-    let mut row = vec![0; other.len() + 1];
-    for word in one {
+fn common(left: &[String], right: &[String]) -> usize {
+    let mut row = vec![0; right.len() + 1];
+    for word in left {
         let mut diagonal = 0;
-        for (j, second) in other.iter().enumerate() {
+        for (j, second) in right.iter().enumerate() {
             let above = row[j + 1];
             row[j + 1] = if word == second { diagonal + 1 } else { above.max(row[j]) };
             diagonal = above;
         }
     }
-    row[other.len()]
+    row[right.len()]
 }
 
 #[cfg(test)]

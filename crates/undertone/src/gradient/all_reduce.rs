@@ -8,8 +8,8 @@ use crate::model::{self, Gradients, ParameterId, Parameters};
 use crate::tensor::{self, Matrix};
 
 impl ClippedSum {
-    /// Replaces each rank's sum by the sum over all ranks, added in rank order. Afterwards, the
-    /// sums are bit-identical on all ranks.
+    /// Replaces each rank's sum by the sum over all ranks, added in rank order. Afterward, the sums
+    /// are bit-identical on all ranks.
     pub fn all_reduce(&mut self, ranks: &Ranks, parameters: &Parameters) -> Result<()> {
         if ranks.are_one() && ranks.gpus().is_none() {
             return Ok(());

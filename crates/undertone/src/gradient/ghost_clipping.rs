@@ -361,18 +361,18 @@ fn add_inner(
     sums: &mut UnitSums,
     times: f64,
     units: &UnitRows,
-    one: &Factor,
-    other: &Factor,
+    first: &Factor,
+    second: &Factor,
 ) -> Result<()> {
     let table = |factor: &Factor| units.ranges(factor.tokens());
-    match (one, other) {
+    match (first, second) {
         (
             Factor::Rows { indices, output_gradient, .. },
-            Factor::Rows { indices: other_indices, output_gradient: f, .. },
+            Factor::Rows { indices: second_indices, output_gradient: f, .. },
         ) => sums.add_table_with_table(
             times,
-            (indices, output_gradient, &table(one)),
-            (other_indices, f, &table(other)),
+            (indices, output_gradient, &table(first)),
+            (second_indices, f, &table(second)),
         ),
         (rows @ Factor::Rows { indices, output_gradient, .. }, product)
         | (product, rows @ Factor::Rows { indices, output_gradient, .. }) => {
@@ -383,7 +383,7 @@ fn add_inner(
         }
         _ => {
             let (Some((l, r, ranges)), Some((m, s, others))) =
-                (sides(units, one), sides(units, other))
+                (sides(units, first), sides(units, second))
             else {
                 return Ok(());
             };

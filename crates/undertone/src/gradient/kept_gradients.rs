@@ -9,17 +9,17 @@
 //!
 //! **Statement.** The contribution of unit i to a group of the sum has a norm of at most C_k.
 //! *Proof:* The squared norm is the sum of the squares of the stored values, in f64, times 1 +
-//! 10⁻⁶. The error of forming these values, in whatever precision, is in the norm as well as in the
-//! contribution: no bound on it is needed. In f64 the square of an f32 is exact, even where it
-//! would underflow in f32, and a sum of n ≤ 2²⁶ squares, each with up to two weights, has a
-//! relative error of less than n 2⁻⁵², which is far below 10⁻⁶. The product of a value and its
+//! 10⁻⁶. The error of forming these values, in whatever precision, affects the norm and the
+//! contribution alike, so no bound on it is needed. In f64 the square of an f32 is exact, even
+//! where it would underflow in f32, and a sum of n ≤ 2²⁶ squares, each with up to two weights, has
+//! a relative error of less than n 2⁻⁵², which is far below 10⁻⁶. The product of a value and its
 //! clipping factor c < 1 is rounded to f32, which makes it larger by at most 2⁻²⁴ of it, or by
-//! 2⁻¹⁵⁰ if it is subnormal. The former is far below 10⁻⁶, and so is the latter in relation to C_k
-//! = c ‖g_k‖ ≥ 10⁻¹⁰. A factor of 1 changes nothing, and a unit with the factor 0 is left out,
+//! 2⁻¹⁵⁰ if it is subnormal. The former is far below 10⁻⁶, and so is the latter in relation to
+//! C_k = c ‖g_k‖ ≥ 10⁻¹⁰. A factor of 1 changes nothing, and a unit with the factor 0 is left out,
 //! whatever its values are. ∎
 //!
 //! Gradients of several uses of a parameter, and of several sequences of one unit, are added before
-//! the norm is computed: the norm is that of their sum.
+//! the norm is computed, so the norm is that of their sum.
 
 use super::groups::{ClippingGroups, ParameterGroups, Part};
 use super::weights::Weights;

@@ -27,8 +27,8 @@ impl ClippedSum {
                 let mut at = rank * longest;
                 for Slice { parameter, range } in part {
                     let sum = &mut sums[parameter.index()];
-                    if let Some(found) = sum.take() {
-                        let host = found.to_host().map_err(model::Error::from)?;
+                    if let Some(matrix) = sum.take() {
+                        let host = matrix.to_host().map_err(model::Error::from)?;
                         values[at..at + range.len()].copy_from_slice(&host.dense()[range.clone()]);
                         let is_last = range.end == host.rows() * host.columns();
                         *sum = (!is_last).then_some(Matrix::Host(host));

@@ -39,7 +39,7 @@ pub fn open(begin: &Begin, terms: Terms, delta: f64, entries: u64) -> Result<Run
             "was started with another plan or other data; resume with the original ones",
         ));
     }
-    // This happens before the first release: deleting the ledger afterwards does not allow starting
+    // This happens before the first release: deleting the ledger afterward does not allow starting
     // over.
     folder.mark_begun()?;
     Ok(RunLedger::new(Some(ledger), path, ranks, delta))

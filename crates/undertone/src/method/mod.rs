@@ -178,8 +178,8 @@ pub trait Procedure {
     /// The guarantee for all releases so far; `None` without a ledger, and on ranks other than 0.
     fn guarantee(&self) -> Result<Option<Guarantee>>;
 
-    /// The guarantee after the last planned release; `None` if all have been made, without a ledger,
-    /// and on ranks other than 0.
+    /// The guarantee after the last planned release; `None` if all releases have been made, without
+    /// a ledger, and on ranks other than 0.
     fn guarantee_of_plan(&self) -> Result<Option<Guarantee>> {
         Ok(None)
     }

@@ -337,7 +337,7 @@ optimizer = "adamw"
                 }
                 base.push(lora);
                 changed(&base).unwrap_or_else(|e| panic!("{method}, {mode}: {e}"));
-                for (key, one, other, more) in &keys {
+                for (key, first, second, more) in &keys {
                     let without = |key: &str| match method {
                         "none" => key == "-privacy.epsilon",
                         "mvg" => mode == "paper" && key == "-privacy.epsilon",
@@ -349,10 +349,10 @@ optimizer = "adamw"
                         let change = format!("privacy.{key}={value}");
                         changed(&[&base[..], &more, &[&change]].concat())
                     };
-                    match (plan(one), plan(other)) {
-                        (Ok(one), Ok(other)) => {
+                    match (plan(first), plan(second)) {
+                        (Ok(first), Ok(second)) => {
                             accepted += 1;
-                            assert_ne!(one.method, other.method, "{method}, {mode}, {key}");
+                            assert_ne!(first.method, second.method, "{method}, {mode}, {key}");
                         }
                         (Err(error), _) | (_, Err(error)) => {
                             refused += 1;

@@ -38,8 +38,7 @@ pub fn luhn(text: &str) -> bool {
     text.len() >= 2 && text.bytes().all(|byte| byte.is_ascii_digit()) && sum.is_multiple_of(10)
 }
 
-/// A payment card: 13 to 19 digits that begin like those of an issuer of cards (2221 to 2720, or 3 to
-/// 6).
+/// A payment card: 13 to 19 digits with the prefix of a card issuer (2221 to 2720, or 3 to 6).
 pub fn card(text: &str) -> bool {
     let first = text.get(..4).and_then(|first| first.parse::<u32>().ok()).unwrap_or(0);
     let is_issued = (2221..=2720).contains(&first) || (3000..=6999).contains(&first);
@@ -302,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_changed_digit_fails_every_check_that_has_one() {
-        // Those without check digits are told from other numbers by their form only.
+        // Numbers without check digits are distinguished from other numbers only by their form.
         let checked = GOOD.iter().enumerate().filter(|(i, _)| *i != 2 && *i != 4);
         for (i, (check, numbers)) in checked {
             for number in numbers.iter() {
@@ -311,7 +310,8 @@ mod tests {
                     let mut changed = number.as_bytes().to_vec();
                     changed[at] = b'0' + (digit - b'0' + 1) % 10;
                     let changed = String::from_utf8(changed).unwrap();
-                    // A century may hide in the Swedish year, and 97 has 0 and 97 alike.
+                    // The check of a Swedish number does not cover the century, and modulo 97 does
+                    // not distinguish 0 from 97.
                     let is_century = changed.len() == 12 && at < 2 && i == 12;
                     assert!(is_century || !check(&changed), "{i}: {number} and {changed}");
                 }

@@ -68,28 +68,30 @@ impl Forms {
         let mut add = |start, end, kind| {
             findings.push(Finding { range: start..end, kind, detail: "" });
         };
-        for found in self.iban.iter().flat_map(|form| form.find_iter(text.text)) {
-            // The form may run on into the following words.
-            let ends = (found.start() + 15..=found.end()).rev();
-            let mut ends = ends.filter(|end| stands_alone(text.text, &(found.start()..*end)));
+        for matched in self.iban.iter().flat_map(|form| form.find_iter(text.text)) {
+            // The match may extend into the following words.
+            let ends = (matched.start() + 15..=matched.end()).rev();
+            let mut ends = ends.filter(|end| stands_alone(text.text, &(matched.start()..*end)));
             if let Some(end) =
-                ends.find(|end| checksums::iban(&bare(&text.text[found.start()..*end])))
+                ends.find(|end| checksums::iban(&bare(&text.text[matched.start()..*end])))
             {
-                add(found.start(), end, Kind::Iban);
+                add(matched.start(), end, Kind::Iban);
             }
         }
-        for found in self.card.iter().flat_map(|form| form.find_iter(text.text)) {
-            if stands_alone(text.text, &found.range()) && checksums::card(&bare(found.as_str())) {
-                add(found.start(), found.end(), Kind::Card);
+        for matched in self.card.iter().flat_map(|form| form.find_iter(text.text)) {
+            if stands_alone(text.text, &matched.range()) && checksums::card(&bare(matched.as_str()))
+            {
+                add(matched.start(), matched.end(), Kind::Card);
             }
         }
-        for found in self.url.iter().flat_map(|form| form.find_iter(text.text)) {
-            let address = found.as_str().trim_end_matches(['.', ',', ';', ':', '!', '?', ')']);
-            add(found.start(), found.start() + address.len(), Kind::Url);
+        for matched in self.url.iter().flat_map(|form| form.find_iter(text.text)) {
+            let address = matched.as_str().trim_end_matches(['.', ',', ';', ':', '!', '?', ')']);
+            add(matched.start(), matched.start() + address.len(), Kind::Url);
         }
-        for found in self.date.iter().flat_map(|form| form.find_iter(text.text)) {
-            if stands_alone(text.text, &found.range()) && text.has_context(&BORN, found.start()) {
-                add(found.start(), found.end(), Kind::BirthDate);
+        for matched in self.date.iter().flat_map(|form| form.find_iter(text.text)) {
+            if stands_alone(text.text, &matched.range()) && text.has_context(&BORN, matched.start())
+            {
+                add(matched.start(), matched.end(), Kind::BirthDate);
             }
         }
         findings

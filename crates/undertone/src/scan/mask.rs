@@ -1,8 +1,8 @@
-//! Examples that show what kind of string was found, and not which.
+//! Examples that show which kind of string was found, without revealing it.
 
 use super::Kind;
 
-/// Characters of an example that are shown at most.
+/// Maximum number of characters of an example.
 const LONGEST: usize = 40;
 
 /// A string with its letters and digits hidden: of names, e-mail and postal addresses, the first

@@ -1,8 +1,9 @@
-//! A scan for personal data and secrets: which kinds a file has, where, and a copy without them.
+//! A scan for personal data and secrets: which kinds a file contains and where, and a redacted
+//! copy.
 //!
-//! What is found is exact, so it is for the data owner only. Nothing here is differentially
-//! private, and no scan finds everything: names that no list has, or a person described without
-//! being named, are missed.
+//! Findings are exact, so they are for the data owner only. Nothing here is differentially private,
+//! and no scan finds everything: it misses names that are on no list, and people who are described
+//! but not named.
 
 pub mod checksums;
 mod forms;
@@ -27,21 +28,22 @@ pub struct Finding {
     /// Byte range in the text.
     pub range: Range<usize>,
     pub kind: Kind,
-    /// What exactly it is, such as the country of a national id; empty if the kind says it.
+    /// Details, such as the country of a national id; empty if the kind says it all.
     pub detail: &'static str,
 }
 
 /// How far before a number its context is searched for a word such as "SSN", in bytes.
 const CONTEXT: usize = 40;
 
-/// A text with the name of the column that it is in, which is context too.
+/// A text and the name of its column, which serves as context as well.
 pub struct Text<'a> {
     pub column: &'a str,
     pub text: &'a str,
 }
 
 impl Text<'_> {
-    /// Whether one of the words (in lowercase) is in the column's name or shortly before the byte.
+    /// Whether one of the words (in lowercase) occurs in the column's name or shortly before the
+    /// byte.
     fn has_context(&self, words: &[&str], before: usize) -> bool {
         let mut from = before.saturating_sub(CONTEXT);
         while !self.text.is_char_boundary(from) {
@@ -65,7 +67,7 @@ fn stands_alone(text: &str, range: &Range<usize>) -> bool {
     !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
 }
 
-/// Finds all kinds: by forms and checksums, and people by `people`.
+/// Finds all kinds: people with `people`, everything else by forms and checksums.
 pub struct Scanner {
     people: Box<dyn Finder>,
     forms: forms::Forms,
@@ -74,7 +76,7 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// A scanner whose names of people, phone numbers and addresses are those of `people`, such as
+    /// A scanner that uses `people` to find names of people, phone numbers and addresses, such as
     /// the finders of the audits.
     pub fn new(people: Box<dyn Finder>) -> Scanner {
         Scanner {
@@ -85,7 +87,7 @@ impl Scanner {
         }
     }
 
-    /// What each text has, in order and without overlap.
+    /// The findings in each text, in order and without overlap.
     pub fn scan(&self, texts: &[Text]) -> Result<Vec<Vec<Finding>>> {
         let owned: Vec<String> = texts.iter().map(|text| text.text.to_owned()).collect();
         let people = self.people.find(&owned)?;
@@ -114,8 +116,8 @@ fn of_entity(kind: EntityKind) -> Kind {
     }
 }
 
-/// Findings that overlap become one, which covers all of them and is of the longest one's kind; of
-/// equally long ones, of the first one's.
+/// Merges overlapping findings into one that covers all of them and has the kind of the longest, or
+/// of the first of the longest.
 fn without_overlap(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by_key(|finding| finding.range.start);
     let mut all: Vec<(Finding, usize)> = Vec::new();

@@ -6,11 +6,11 @@ use regex::Regex;
 /// A kind of national id.
 struct Id {
     detail: &'static str,
-    /// How it is written, with the separators that are in use.
+    /// The written form, with the usual separators.
     form: &'static str,
     check: fn(&str) -> bool,
-    /// Words (in lowercase), one of which must be near: the check passes for many other numbers,
-    /// at least one of a hundred. Empty if form and check suffice.
+    /// Words (in lowercase), one of which must be nearby, because at least one percent of other
+    /// numbers pass the check. Empty if form and check suffice.
     context: &'static [&'static str],
 }
 
@@ -155,13 +155,13 @@ impl National {
             return findings;
         }
         for (id, form) in &self.0 {
-            for found in form.find_iter(text.text) {
-                let is_id = stands_alone(text.text, &found.range())
-                    && (id.check)(&id.characters(found.as_str()))
-                    && (id.context.is_empty() || text.has_context(id.context, found.start()));
+            for matched in form.find_iter(text.text) {
+                let is_id = stands_alone(text.text, &matched.range())
+                    && (id.check)(&id.characters(matched.as_str()))
+                    && (id.context.is_empty() || text.has_context(id.context, matched.start()));
                 if is_id {
                     let (kind, detail) = (Kind::NationalId, id.detail);
-                    findings.push(Finding { range: found.range(), kind, detail });
+                    findings.push(Finding { range: matched.range(), kind, detail });
                 }
             }
         }
@@ -170,7 +170,7 @@ impl National {
 }
 
 impl Id {
-    /// The characters that the check covers; that of Finland knows its separator.
+    /// The characters that the check covers, which include the separator for Finland.
     fn characters(&self, text: &str) -> String {
         if self.detail.starts_with("Finland") { text.to_owned() } else { bare(text) }
     }

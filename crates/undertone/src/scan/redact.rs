@@ -1,11 +1,11 @@
-//! A record with placeholders in place of what was found in it.
+//! A record with placeholders in place of the findings.
 
 use super::Finding;
 use crate::data::read::RawRecord;
 
 /// The text of a record in which each finding is replaced by the placeholder of its kind.
 ///
-/// `findings` has those of each of the record's values. Every byte outside them stays as it is;
+/// `findings` has the findings in each of the record's values. All other bytes are unchanged;
 /// placeholders need neither quotes nor escapes in any format. A JSON number that contains a
 /// finding becomes the placeholder as a string.
 pub fn redacted(record: &RawRecord, findings: &[Vec<Finding>]) -> String {

@@ -1,9 +1,9 @@
-//! Passwords, keys and tokens, by the prefixes that their issuers chose, or by what precedes them.
+//! Passwords, keys and tokens, by their issuers' prefixes or by the preceding text.
 
 use super::{Finding, Kind, Text};
 use regex::Regex;
 
-/// What it is, and its form; group 1, if there is one, is the secret itself.
+/// A name and a form; group 1, if there is one, is the secret itself.
 const FORMS: [(&str, &str); 14] = [
     ("private key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*-----|\z)"),
     ("AWS access key", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
@@ -43,8 +43,8 @@ impl Secrets {
     pub fn find(&self, text: &Text) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (detail, form) in &self.0 {
-            for found in form.captures_iter(text.text) {
-                if let Some(secret) = found.get(1).or_else(|| found.get(0)) {
+            for captures in form.captures_iter(text.text) {
+                if let Some(secret) = captures.get(1).or_else(|| captures.get(0)) {
                     findings.push(Finding { range: secret.range(), kind: Kind::Secret, detail });
                 }
             }

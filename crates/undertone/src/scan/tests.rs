@@ -68,14 +68,14 @@ fn context_may_be_words_before_or_the_column() {
         ("his SIN: 193 456 787", "Canada, SIN"),
     ];
     for (text, detail) in ids {
-        let found = found_in("text", text);
-        assert!(found.iter().any(|(_, _, of)| *of == detail), "{text}: {found:?}");
+        let findings = found_in("text", text);
+        assert!(findings.iter().any(|(_, _, of)| *of == detail), "{text}: {findings:?}");
     }
 }
 
 #[test]
 fn secrets_are_found_by_their_prefixes() {
-    // Put together here, so that nobody takes them for real ones.
+    // Assembled here, so that nobody mistakes them for real ones.
     let long = "a1B2".repeat(10);
     for (text, secret, detail) in [
         (format!("key AKIA{} here", "ABCD1234".repeat(2)), "AKIA", "AWS access key"),
@@ -86,9 +86,12 @@ fn secrets_are_found_by_their_prefixes() {
         ("my password is hunter22, do".to_owned(), "hunter22", "password or key"),
         ("\"api_key\": \"abcdef99\"".to_owned(), "abcdef99", "password or key"),
     ] {
-        let found = found_in("text", &text);
-        assert_eq!(found.len(), 1, "{text}: {found:?}");
-        assert!(found[0].0.starts_with(secret) && found[0].2 == detail, "{text}: {found:?}");
+        let findings = found_in("text", &text);
+        assert_eq!(findings.len(), 1, "{text}: {findings:?}");
+        assert!(
+            findings[0].0.starts_with(secret) && findings[0].2 == detail,
+            "{text}: {findings:?}"
+        );
     }
     assert_eq!(found_in("text", "the password was changed"), []);
 }
@@ -103,14 +106,14 @@ fn overlapping_findings_are_replaced_as_a_whole() {
     assert_eq!(without_overlap(nested), [of(0..22, Kind::Url)]);
 }
 
-/// The file with placeholders.
+/// The redacted file.
 fn redaction(name: &str, bytes: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
     std::fs::write(&file, bytes).unwrap();
     let format = Format::from_extension(&file).unwrap();
     let scanner = scanner();
-    let one = |record: RawRecord| {
+    let redact = |record: RawRecord| {
         let texts: Vec<Text> = record
             .values
             .iter()
@@ -118,7 +121,7 @@ fn redaction(name: &str, bytes: &str) -> String {
             .collect();
         redacted(&record, &scanner.scan(&texts).unwrap())
     };
-    raw_records(&file, format).unwrap().map(|record| one(record.unwrap())).collect()
+    raw_records(&file, format).unwrap().map(|record| redact(record.unwrap())).collect()
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //!
 //! # Statement
 //!
-//! n Gaussian releases of sensitivity 1 with the same σ, and a threshold with half of δ if there is
-//! a vocabulary, have an ε of at most the budget's, by the certified upper bound of the accountant.
-//! σ is the least with this property.
+//! n Gaussian releases of sensitivity 1 with the same σ, plus a threshold with half of δ if there
+//! is a vocabulary, have an ε no larger than the budget's, by the accountant's certified upper
+//! bound. σ is the smallest value with this property.
 
 use crate::error::Result;
 use undertone_accounting::calibrate::least_noise;
@@ -21,15 +21,15 @@ pub struct Budget {
     pub threshold_delta: Option<f64>,
 }
 
-/// The share of δ that the threshold of a vocabulary takes.
+/// The share of δ that the threshold of a vocabulary uses.
 const THRESHOLD_SHARE: f64 = 0.5;
 
 /// The budget's noise for this many sums, one of which may be a vocabulary.
 pub fn split(epsilon: f64, delta: f64, sums: usize, has_vocabulary: bool) -> Result<Budget> {
     let threshold_delta = has_vocabulary.then_some(THRESHOLD_SHARE * delta);
     let compose = |noise: f64| released(noise, sums, threshold_delta);
-    let found = least_noise(epsilon, delta, Accountant::Auto, (0.01, 1e7), compose)?;
-    Ok(Budget { epsilon, delta, noise_multiplier: found.noise, threshold_delta })
+    let calibrated = least_noise(epsilon, delta, Accountant::Auto, (0.01, 1e7), compose)?;
+    Ok(Budget { epsilon, delta, noise_multiplier: calibrated.noise, threshold_delta })
 }
 
 /// Everything that is released.

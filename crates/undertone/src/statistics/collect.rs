@@ -1,4 +1,5 @@
-//! Reads a file and adds up what each unit contributes. The sums are exact: they stay in memory.
+//! Reads a file and adds up the contributions of its units. The sums are exact, so they stay in
+//! memory.
 
 use super::contribution::{self, ONE};
 use super::vocabulary::{OwnWords, Words};
@@ -28,7 +29,7 @@ pub struct Collected {
     pub(super) words: Words,
 }
 
-/// What one unit has, before it is bounded.
+/// The values of one unit, before its contribution is bounded.
 #[derive(Default)]
 struct UnitRows {
     rows: u64,
@@ -91,11 +92,11 @@ pub fn collect(
             reader.add(row, &mut unit);
             collected.add(unit);
         }
-        // A row that names nobody cannot be bounded, so it counts nowhere.
+        // The contribution of a row without a unit cannot be bounded, so the row is ignored.
         (None, Some(_)) => {}
         (Some(author), Some(_)) => reader.add(row, units.entry(author).or_default()),
     };
-    // In a JSON array, a row may extend over many lines.
+    // In a JSON array, a row may span many lines.
     let mut open: BTreeMap<u64, Row> = BTreeMap::new();
     for record in raw_records(path, format)? {
         reader.read(record?, &mut open);

@@ -1,12 +1,12 @@
-//! What one unit adds to a sum: never more than norm 1.
+//! The contribution of one unit to a sum, with norm at most 1.
 
-/// The number 1 in sums. A power of two, so that 1/√t of it has enough digits, and sums of 2⁴²
-/// units do not overflow.
+/// The number 1 in sums: a power of two that leaves enough digits for 1/√t, and does not overflow
+/// in sums over 2⁴² units.
 pub const ONE: i64 = 1 << 20;
 
 /// A unit's contribution to a histogram: its rows' cells, each with weight 1/m for m rows.
 ///
-/// The weights are not negative and add up to at most 1, so their ℓ1 norm, and with it the ℓ2 norm,
+/// The weights are non-negative and add up to at most 1, so their ℓ1 norm, and hence their ℓ2 norm,
 /// is at most 1. They are rounded down.
 pub fn shares(cells: &[(u16, u32)], add: impl FnMut(u16, i64)) {
     let rows: i64 = cells.iter().map(|(_, rows)| i64::from(*rows)).sum();
@@ -15,7 +15,7 @@ pub fn shares(cells: &[(u16, u32)], add: impl FnMut(u16, i64)) {
     cells.iter().map(share).for_each(|(cell, weight)| add(cell, weight));
 }
 
-/// The weight of each of a unit's t words: 1/√t rounded down, so that the ℓ2 norm of all of them is
+/// The weight of each of a unit's t words: 1/√t rounded down, so that the ℓ2 norm of the weights is
 /// at most 1.
 pub fn weight_of_word(words: usize) -> i64 {
     (ONE as f64 / (words.max(1) as f64).sqrt()).floor() as i64

@@ -3,8 +3,8 @@
 /// Number of cells.
 pub const CELLS: usize = 44;
 
-/// The first length of a cell: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, … Longer texts than those of the
-/// last cell are counted in it.
+/// The first length of a cell: 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, … The last cell includes all
+/// longer texts.
 pub fn start(cell: usize) -> u64 {
     match cell {
         0..=2 => cell as u64,
@@ -18,7 +18,7 @@ pub fn cell(length: u64) -> usize {
     (0..CELLS).rev().find(|cell| start(*cell) <= length).unwrap_or(0)
 }
 
-/// The length that stands for a cell: its last one.
+/// The length that represents a cell: its last one.
 pub fn last(cell: usize) -> u64 {
     start(cell + 1) - 1
 }

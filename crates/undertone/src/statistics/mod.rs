@@ -1,17 +1,17 @@
-//! Private statistics of a data file: what one needs to know to choose settings, with noise.
+//! Private statistics of a data file: noisy figures for choosing the settings of a run.
 //!
 //! # Statement
 //!
-//! Every statistic is a vector that is a sum over privacy units. A unit adds a vector of ℓ2 norm at
-//! most 1 (`contribution.rs`), whatever its rows are and however many it has; so adding or removing
-//! a unit moves the sum by at most 1, and the sum with noise of std σ is a Gaussian mechanism with
-//! noise multiplier σ. The vocabulary also needs a [threshold](undertone_accounting::threshold).
-//! Each release is an entry of a ledger before it is made ([`RunLedger::record`]), and σ is the
-//! least for which all of them together keep the budget. Everything else that is reported (shares,
-//! quantiles, means) is computed from the noisy sums alone.
+//! Every statistic is a vector, a sum over privacy units. A unit adds a vector of ℓ2 norm at most 1
+//! (`contribution.rs`), whatever its rows are and however many it has. So adding or removing a unit
+//! moves the sum by at most 1, and the sum with noise of std σ is a Gaussian mechanism with noise
+//! multiplier σ. The vocabulary also needs a [threshold](undertone_accounting::threshold). Each
+//! release is recorded in a ledger before it is made ([`RunLedger::record`]), and σ is the smallest
+//! value for which all releases together stay within the budget. All other reported figures
+//! (shares, quantiles, means) are computed from the noisy sums alone.
 //!
-//! Sums are integers, in units of 2⁻²⁰, and the noise is rounded to them: the low digits of a
-//! release do not depend on the data, in contrast to sums of floating-point numbers.
+//! Sums are integers in units of 2⁻²⁰, and the noise is rounded to the same units. Unlike sums of
+//! floating-point numbers, the low digits of a release therefore do not depend on the data.
 
 mod budget;
 mod collect;
@@ -36,7 +36,7 @@ use crate::step::{Recorded, RunLedger};
 use undertone_accounting::ledger::{Terms, USERS_BY_COLUMN};
 use undertone_accounting::{Adjacency, Event, Mode, Part, Threat, Unit};
 
-/// The statistics that can be asked for, in the order of their release.
+/// The available statistics, in the order of their release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
     /// Number of units.
@@ -49,7 +49,7 @@ pub enum Statistic {
     Lengths,
     /// Shares of usable, empty and damaged rows.
     Quality,
-    /// Words that many units have.
+    /// Words that occur in many units.
     Vocabulary,
 }
 
@@ -57,19 +57,19 @@ pub enum Statistic {
 #[derive(Clone, Debug)]
 pub struct Request {
     pub unit: Unit,
-    /// The column by which users are known; none if each row is a unit.
+    /// The column that identifies users; `None` if each row is a unit.
     pub author: Option<String>,
-    /// What lengths are measured in.
+    /// The unit of length.
     pub lengths_in: LengthUnit,
-    /// Declared labels; none without a label column.
+    /// Declared labels; `None` without a label column.
     pub labels: Vec<String>,
     pub statistics: Vec<Statistic>,
-    /// Most words of a unit that count towards the vocabulary.
+    /// Maximum number of words per unit that count toward the vocabulary.
     pub words_per_unit: usize,
     pub budget: Budget,
 }
 
-/// What the guarantee assumes besides.
+/// Additional assumptions of the guarantee.
 const ASSUMPTIONS: [&str; 2] = [
     "the file's format and column names, and that it can be read to its end, are public",
     "how long the computation took, and how much memory, are not published",
@@ -125,7 +125,7 @@ impl Request {
         Ok(statistics)
     }
 
-    /// Releases one statistic, which is recorded.
+    /// Releases one statistic, which must already be recorded.
     fn add(
         &self,
         statistics: &mut Statistics,

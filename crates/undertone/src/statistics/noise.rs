@@ -1,10 +1,10 @@
-//! Gaussian noise on sums that are integers.
+//! Gaussian noise on integer sums.
 //!
 //! # Statement
 //!
-//! Sums are multiples of 2⁻²⁰. Rounding a sum plus noise to such a multiple is the sum plus the
-//! rounded noise, so a release is a post-processing of the Gaussian mechanism, computed without any
-//! floating-point number that depends on the data.
+//! Sums are multiples of 2⁻²⁰. Rounding a sum plus noise to such a multiple equals adding the
+//! rounded noise to the sum. So a release is a post-processing of the Gaussian mechanism, computed
+//! without any floating-point number that depends on the data.
 
 use super::contribution::ONE;
 use rand_chacha::ChaCha20Rng;
@@ -14,21 +14,21 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 pub struct NoiseSource(ChaCha20Rng);
 
 impl NoiseSource {
-    /// Noise with a key of the operating system.
+    /// Noise with a key from the operating system.
     pub fn from_system() -> std::io::Result<Self> {
         let mut key = [0; 32];
         getrandom::fill(&mut key).map_err(std::io::Error::other)?;
         Ok(Self(ChaCha20Rng::from_seed(key)))
     }
 
-    /// Noise of a run whose key is secret, of one of many streams.
+    /// Noise of a run with a secret key, for one of several streams.
     pub(crate) fn with_key(key: [u8; 32], stream: u64) -> Self {
         let mut source = ChaCha20Rng::from_seed(key);
         source.set_stream(stream);
         Self(source)
     }
 
-    /// Noise from a seed, for tests: whoever knows the seed can subtract it.
+    /// Noise from a seed, for tests: anyone who knows the seed can subtract it.
     #[cfg(test)]
     pub fn from_seed(seed: u64) -> Self {
         Self(ChaCha20Rng::seed_from_u64(seed))
@@ -43,15 +43,15 @@ impl NoiseSource {
         sums.iter().map(noisy).collect()
     }
 
-    /// A standard normal number, by Box and Muller from 2 × 53 bits.
+    /// A standard normal number, by the Box–Muller transform of 2 × 53 bits.
     fn standard(&mut self) -> f64 {
         // In (0, 1] and [0, 1).
         let mut uniform = |up: u64| ((self.0.next_u64() >> 11) + up) as f64 / (1_u64 << 53) as f64;
-        let (one, other) = (uniform(1), uniform(0));
-        (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+        let (radius, angle) = (uniform(1), uniform(0));
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 
-    /// A random key, for choices of which nothing is released.
+    /// A random key, for choices that are not released.
     pub fn key(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -1,4 +1,4 @@
-//! Noisy counts made plausible: a post-processing.
+//! Post-processing of noisy counts into plausible ones.
 
 /// The closest vector to a noisy histogram without negative cells and with the same sum, or zeros
 /// if the sum is negative.
@@ -18,16 +18,16 @@ pub fn projected(noisy: &[f64]) -> Vec<f64> {
     noisy.iter().map(|value| (value - excess).max(0.0)).collect()
 }
 
-/// The shares of noisy counts; all 0 if nothing is left of them.
+/// The shares of noisy counts; all 0 if no count remains.
 pub fn shares(noisy: &[f64]) -> Vec<f64> {
     let counts = projected(noisy);
     let total: f64 = counts.iter().sum();
     counts.iter().map(|count| if total > 0.0 { count / total } else { 0.0 }).collect()
 }
 
-/// The cells that stand out of the noise: those below 3.5 standard deviations, which noise alone
-/// exceeds in one of 44 cells with a probability of 1 %, count as 0. Without this, the noise of empty
-/// cells would make tails.
+/// The cells that stand out from the noise. Cells below 3.5 standard deviations count as 0; noise
+/// alone exceeds that in one of 44 cells with a probability of 1 %. Without this, the noise of
+/// empty cells would appear as tails.
 pub fn denoised(noisy: &[f64], std: f64) -> Vec<f64> {
     let least = 3.5 * std;
     noisy.iter().map(|count| if *count < least { 0.0 } else { *count }).collect()

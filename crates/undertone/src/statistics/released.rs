@@ -1,11 +1,11 @@
-//! What is released: noisy sums, and what follows from them alone.
+//! The released statistics: noisy sums, and figures computed from them alone.
 
 use super::projected::{denoised, quantile, shares};
 use super::{Request, Statistic, lengths, row_counts};
 use serde::{Deserialize, Serialize};
 use undertone_accounting::Unit;
 
-/// What lengths are measured in.
+/// The unit of length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LengthUnit {
@@ -15,7 +15,7 @@ pub enum LengthUnit {
     Tokens,
 }
 
-/// Private statistics, as statistics.json has them.
+/// Private statistics, in the format of statistics.json.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {
@@ -34,24 +34,24 @@ pub struct Statistics {
     pub units: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows_per_unit: Option<RowsPerUnit>,
-    /// The declared labels, and one entry for all others together.
+    /// The declared labels, and one entry for all other labels together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<Share>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<Lengths>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quality: Option<Quality>,
-    /// Words that many units have, the most common ones first.
+    /// Words that occur in many units, the most common first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<Vec<Word>>,
 }
 
-/// Rows of a unit. Figures are computed from the cells that stand out of the noise.
+/// Rows of a unit. Figures are computed from the cells that stand out from the noise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowsPerUnit {
-    /// The median and the 90th percentile, rounded up to powers of two; none if too few units are
-    /// left of the noise.
+    /// The median and the 90th percentile, rounded up to powers of two; `None` if too few units
+    /// stand out from the noise.
     pub median: Option<u64>,
     pub p90: Option<u64>,
     /// Mean, with each cell's mean for its units.
@@ -64,22 +64,22 @@ pub struct RowsPerUnit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// The label; none for all others.
+    /// The label; `None` for all others.
     pub label: Option<String>,
-    /// Its share, where each unit counts once.
+    /// The label's share, where each unit counts once.
     pub share: f64,
     /// The noisy number of units, where a unit with several labels is divided among them.
     pub units: f64,
 }
 
 /// Lengths of texts, where each unit counts once. Quantiles are computed from the cells that stand
-/// out of the noise.
+/// out from the noise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lengths {
     pub measured_in: LengthUnit,
-    /// Quantiles, rounded up to the end of a cell (3, 5, 7, 11, 15, 23, …); none if too few units
-    /// are left of the noise.
+    /// Quantiles, rounded up to the end of a cell (3, 5, 7, 11, 15, 23, …); `None` if too few units
+    /// stand out from the noise.
     pub p10: Option<u64>,
     pub median: Option<u64>,
     pub p90: Option<u64>,
@@ -95,7 +95,7 @@ pub struct Quality {
     pub usable: f64,
     pub empty: f64,
     pub damaged: f64,
-    /// The noisy numbers of units of the three.
+    /// The noisy number of units for each of the three.
     pub units: Vec<f64>,
 }
 

@@ -59,8 +59,8 @@ fn vectors(collected: &Collected, words: &[String]) -> Vec<Vec<f64>> {
     ]
 }
 
-/// The statement of the module: whatever a unit's rows are, adding it moves no sum by more than 1.
-/// Without the bounds, the unit with 500 long rows would move them by hundreds.
+/// The module's statement: whatever a unit's rows are, adding it moves no sum by more than 1.
+/// Without the bounds, the unit with 500 long rows would move sums by hundreds.
 #[test]
 fn adding_a_unit_moves_every_sum_by_at_most_1() {
     let others = "who,text,label\nx,the cat,a\ny,,b\nx,a dog sat,c\n";
@@ -69,7 +69,8 @@ fn adding_a_unit_moves_every_sum_by_at_most_1() {
         (0..500).map(|i| format!("z,{long} w{i},{}\n", ["a", "b", "q"][i % 3])).collect();
     for unit in ["z,the cat,a\n", "z,,\n", "z,short\n", many.as_str()] {
         for author in [true, false] {
-            // By rows, the unit is one row; by author, all of them.
+            // Without an author column, the unit is one row; with one, it is all rows of the
+            // author.
             let unit = if author { unit } else { unit.lines().next().unwrap_or_default() };
             let with = collected("a.csv", &format!("{others}{unit}\n"), author);
             let without = collected("a.csv", others, author);
@@ -87,23 +88,23 @@ fn adding_a_unit_moves_every_sum_by_at_most_1() {
 fn sums_are_those_of_the_rows() {
     let rows = "who,text,label\nx,abc,a\nx,abcd,b\ny,,a\ny,abc,zzz\nx,torn\n";
     let of = |author| collected("a.csv", rows, author);
-    let one = contribution::ONE;
+    let unit = contribution::ONE;
     let by_row = of(false);
-    assert_eq!((by_row.units, &by_row.row_counts[..2]), (5 * one, &[5 * one, 0][..]));
-    assert_eq!(by_row.labels, [2 * one, one, one]);
-    assert_eq!(by_row.quality, [3 * one, one, one]);
-    assert_eq!((by_row.lengths[0], by_row.lengths[3], by_row.lengths[4]), (one, 2 * one, one));
-    // A torn row names nobody for certain.
+    assert_eq!((by_row.units, &by_row.row_counts[..2]), (5 * unit, &[5 * unit, 0][..]));
+    assert_eq!(by_row.labels, [2 * unit, unit, unit]);
+    assert_eq!(by_row.quality, [3 * unit, unit, unit]);
+    assert_eq!((by_row.lengths[0], by_row.lengths[3], by_row.lengths[4]), (unit, 2 * unit, unit));
+    // A torn row has no reliable author.
     let by_author = of(true);
-    assert_eq!((by_author.units, &by_author.row_counts[..2]), (2 * one, &[0, 2 * one][..]));
-    assert_eq!(by_author.labels, [one, one / 2, one / 2]);
-    assert_eq!(by_author.quality, [3 * one / 2, one / 2, 0]);
+    assert_eq!((by_author.units, &by_author.row_counts[..2]), (2 * unit, &[0, 2 * unit][..]));
+    assert_eq!(by_author.labels, [unit, unit / 2, unit / 2]);
+    assert_eq!(by_author.quality, [3 * unit / 2, unit / 2, 0]);
     let json = "[{\"text\": \"abc\",\n \"label\": \"a\", \"who\": 1}, {\"text\": \"\",\n\
                 \"label\": \"b\"}, {\"label\": \"a\"}]";
     let array = collected("a.json", json, false);
-    assert_eq!((array.units, &array.quality[..]), (3 * one, &[one, one, one][..]));
+    assert_eq!((array.units, &array.quality[..]), (3 * unit, &[unit, unit, unit][..]));
     let lines = "{\"text\": \"abc\", \"label\": \"a\"}\n{\"text\"\n";
-    assert_eq!(collected("a.jsonl", lines, false).quality, [one, 0, one]);
+    assert_eq!(collected("a.jsonl", lines, false).quality, [unit, 0, unit]);
 }
 
 fn released(path: &std::path::Path, request: &Request, seed: u64) -> (Statistics, Ledger) {
@@ -145,8 +146,8 @@ fn every_release_is_in_the_ledger_and_all_keep_the_budget() {
     assert!(Statistics::parse("{}").is_err());
 }
 
-/// The noise that is really added has the std that the ledger states: a distinguisher of 1,000 from
-/// 1,001 units is right no more often than the guarantee allows.
+/// The noise that is actually added has the std that the ledger states: distinguishing 1,000 from
+/// 1,001 units succeeds no more often than the guarantee allows.
 #[test]
 fn releases_have_the_noise_of_the_ledger() {
     let request = request(Unit::Example, &[Statistic::Units]);

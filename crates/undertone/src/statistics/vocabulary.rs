@@ -1,4 +1,4 @@
-//! The words that many units have, by differentially private set union (Gopi et al. 2020).
+//! The words that occur in many units, by differentially private set union (Gopi et al. 2020).
 //!
 //! # Statement
 //!
@@ -9,10 +9,10 @@
 //! T = max over t = 1 … W of  1/√t + σ z(1 − (1 − δ)^{1/t}),    P(N > z(p)) = p.
 //! ```
 //!
-//! Of t words that nobody else has, whose sums are 1/√t at most, each exceeds T with probability at
-//! most 1 − (1 − δ)^{1/t}, so any of them does with probability at most δ: the
-//! [threshold's](undertone_accounting::threshold) event. Which of its words a unit adds depends on
-//! itself and a random key alone.
+//! Consider t words that no other unit has. Their sums are at most 1/√t, so each exceeds T with
+//! probability at most 1 − (1 − δ)^{1/t}, and any of them does with probability at most δ: this is
+//! the event of the [threshold](undertone_accounting::threshold). Which words a unit adds depends
+//! only on the unit itself and a random key.
 
 use super::contribution::weight_of_word;
 use super::released::Word;
@@ -20,16 +20,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use undertone_accounting::normal_quantile;
 
-/// Most words of a unit that may count.
+/// Maximum number of words per unit.
 pub const MOST_WORDS: usize = 10_000;
 
-/// Most bytes of a word; longer ones are left out.
+/// Maximum length of a word in bytes; longer words are ignored.
 const LONGEST: usize = 48;
 
 /// Sums of the words.
 pub type Words = HashMap<String, i64>;
 
-/// The words of one unit that count, in the order of a keyed hash.
+/// The words of one unit that count toward the vocabulary, in the order of a keyed hash.
 #[derive(Default)]
 pub struct OwnWords(BTreeSet<(u64, String)>);
 
@@ -63,7 +63,7 @@ impl OwnWords {
 pub fn threshold(sigma: f64, delta: f64, words_per_unit: usize) -> f64 {
     let of = |words: usize| {
         let each = -((-delta).ln_1p() / words as f64).exp_m1();
-        // The quantile is exact to about 1e-9.
+        // The quantile is accurate to about 1e-9.
         1.0 / (words as f64).sqrt() + sigma * (normal_quantile(each) + 1e-8)
     };
     (1..=words_per_unit.max(1)).map(of).fold(0.0, f64::max)
@@ -126,8 +126,8 @@ mod tests {
                 released.count() as f64 / f64::from(trials)
             };
             let most = delta + 4.0 * (delta / f64::from(trials)).sqrt();
-            let found = rate(threshold(sigma, delta, 50), &mut source);
-            assert!(found <= most, "{words}: {found}");
+            let measured = rate(threshold(sigma, delta, 50), &mut source);
+            assert!(measured <= most, "{words}: {measured}");
             let exact = threshold(sigma, delta, words);
             let below = rate(exact - 0.5 * sigma, &mut source);
             assert!(below > most, "the test would see a lower threshold: {words}: {below}");

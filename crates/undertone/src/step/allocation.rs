@@ -138,8 +138,8 @@ impl Allocation {
             let mut largest = vec![0.0_f64; bounds.len()];
             for (parameter, share) in self.groups.shares() {
                 match (share, weights.largest(parameter)) {
-                    (ParameterGroups::Plain(group), Some(found)) => {
-                        largest[*group] = largest[*group].max(found)
+                    (ParameterGroups::Plain(group), Some(ratio)) => {
+                        largest[*group] = largest[*group].max(ratio)
                     }
                     // The lemma is not evaluated for other combinations, so claim no noise.
                     _ => return 0.0,
@@ -187,12 +187,12 @@ impl Allocation {
                 weights.write_inverse_roots(no_less(self.stds[*group]), start, out);
             }
             (ParameterGroups::Split(sides), _) => {
-                let [(one, mask), (other, _)] = sides;
-                let (one, other) = (no_less(self.stds[*one]), no_less(self.stds[*other]));
+                let [(inside, mask), (outside, _)] = sides;
+                let (inside, outside) = (no_less(self.stds[*inside]), no_less(self.stds[*outside]));
                 let mask = &mask.values()[start..];
                 out.iter_mut()
                     .zip(mask)
-                    .for_each(|(out, m)| *out = if *m == 1.0 { one } else { other });
+                    .for_each(|(out, m)| *out = if *m == 1.0 { inside } else { outside });
             }
         }
     }

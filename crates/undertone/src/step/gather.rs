@@ -45,7 +45,7 @@ pub(super) fn gather_gradients(
 ) -> Result<Vec<Option<Matrix>>> {
     let empty = |value: &Matrix| Host::build(value.rows(), value.columns(), |_| ());
     let mut whole: Vec<Option<Host>> =
-        parameters.iter().map(|(_, one)| one.trainable.then(|| empty(&one.value))).collect();
+        parameters.iter().map(|(_, p)| p.trainable.then(|| empty(&p.value))).collect();
     gather(ranks, shards, own, &mut whole)?;
     let on_device = |((_, parameter), host): ((ParameterId, &model::Parameter), Option<Host>)| {
         let matrix = host.map(|host| Matrix::Host(host).to_device(&parameter.value.device()));
@@ -98,13 +98,13 @@ impl Learner {
     /// The values of this rank's i-th slice.
     fn kept(&self, kept: Kept, i: usize, slice: &Slice) -> Result<Vec<f32>> {
         let moments = self.optimizer.moments(slice);
-        let found = match kept {
+        let gradient = match kept {
             Kept::FirstMoment => moments.map(|(first, _)| first),
             Kept::SecondMoment => moments.map(|(_, second)| second),
             Kept::Average => self.average.as_ref().and_then(|average| average.values().get(i)),
         };
-        let found = found.ok_or_else(collective::Error::out_of_step)?;
-        Ok(found.to_vec().map_err(model::Error::from)?)
+        let gradient = gradient.ok_or_else(collective::Error::out_of_step)?;
+        Ok(gradient.to_vec().map_err(model::Error::from)?)
     }
 
     /// The values of a whole parameter, gathered on rank 0; other ranks get an empty vector. All
@@ -214,7 +214,7 @@ mod tests {
                 scope.spawn(move || each(ranks))
             };
             let all: Vec<_> = (0..ranks).map(start).collect();
-            all.into_iter().map(|one| one.join().unwrap()).collect()
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
         })
     }
 
@@ -290,17 +290,17 @@ mod tests {
             })
             .swap_remove(0)
         };
-        let (one, many) = (run(usize::MAX), run(700));
-        assert!(one == many && one[1].iter().any(|&m| m != 0.0));
+        let (whole, many) = (run(usize::MAX), run(700));
+        assert!(whole == many && whole[1].iter().any(|&m| m != 0.0));
         for ranks in [1, 2, 3] {
             let again = in_threads(ranks, |ranks| {
                 let mut learner = sharded(&ranks, 900);
-                restore(&mut learner, &one);
+                restore(&mut learner, &whole);
                 let kept = state(&learner);
                 step(&mut learner, 2);
                 (kept, learner.optimizer.state_len())
             });
-            assert!(again[0].0 == one, "{ranks} ranks");
+            assert!(again[0].0 == whole, "{ranks} ranks");
             let all: usize = again.iter().map(|(_, len)| len).sum();
             let (trainable, _) = model().parameters.count();
             assert_eq!(all, 2 * trainable);

@@ -340,7 +340,7 @@ impl Learner {
                     .map_err(Error::from)?;
             }
         }
-        let allocator = protection.as_ref().map(|one| one.method.allocator());
+        let allocator = protection.as_ref().map(|protection| protection.method.allocator());
         if let Some((_, allocation)) = allocation
             && let Some(past) = allocator.and_then(|allocator| allocator.past())
         {
@@ -351,15 +351,16 @@ impl Learner {
         let (parameters, rate) = (&mut model.parameters, step.learning_rate);
         let gradients = match ranks.are_one() {
             true => {
-                let found = optimizer.update_whole(parameters, &slices, sums, &release, rate);
-                Some(found.map_err(Error::from)?)
+                let updated = optimizer.update_whole(parameters, &slices, sums, &release, rate);
+                Some(updated.map_err(Error::from)?)
             }
             false => {
                 let updated = optimizer.update_slices(parameters, &slices, sums, &release, rate);
                 let updated = updated.map_err(Error::from)?.into_iter();
                 // Drop gradients that no method observes before exchanging weights.
-                let (values, gradients): (Vec<Matrix>, Vec<Option<Matrix>>) =
-                    updated.map(|one| (one.value, observes.then_some(one.gradient))).unzip();
+                let (values, gradients): (Vec<Matrix>, Vec<Option<Matrix>>) = updated
+                    .map(|update| (update.value, observes.then_some(update.gradient)))
+                    .unzip();
                 gather_values(ranks, shards, values, parameters)?;
                 let own = gradients.into_iter().flatten().collect();
                 observes.then(|| gather_gradients(ranks, shards, own, parameters)).transpose()?
@@ -409,7 +410,7 @@ impl Learner {
     pub fn noise_by_parameter(&self) -> Vec<(String, f64)> {
         let Some(protection) = &self.protection else { return Vec::new() };
         let allocation = protection.method.allocator().allocation(1.0);
-        let mut found = Vec::new();
+        let mut means = Vec::new();
         let (mut sum, mut count) = (0.0, 0.0);
         for (id, parameter) in
             self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable)
@@ -421,10 +422,10 @@ impl Learner {
                 stds.iter().map(|&s| f64::from(s)).sum::<f64>() / coordinates.max(1.0)
             });
             (sum, count) = (sum + mean * coordinates, count + coordinates);
-            found.push((parameter.name.clone(), mean));
+            means.push((parameter.name.clone(), mean));
         }
-        found.iter_mut().for_each(|(_, mean)| *mean *= count / sum);
-        found
+        means.iter_mut().for_each(|(_, mean)| *mean *= count / sum);
+        means
     }
 
     pub fn trainable(&self) -> Vec<ParameterId> {

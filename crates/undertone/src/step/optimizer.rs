@@ -224,7 +224,7 @@ struct SliceNoise<'a> {
 impl<'a> SliceNoise<'a> {
     fn of(slice: &'a Slice, release: &GradientRelease<'a>) -> Self {
         let allocation = release.noise.map(|(_, allocation)| allocation);
-        let factors = allocation.and_then(|found| found.std_factors(slice.parameter));
+        let factors = allocation.and_then(|allocation| allocation.std_factors(slice.parameter));
         Self { slice, allocation, factors }
     }
 

@@ -113,8 +113,10 @@ impl Released {
     ) -> Result<Vec<(ParameterId, GradientMeans)>> {
         let ids: Vec<ParameterId> = self.gradients().map(|(id, _)| id).collect();
         let allocation = self.allocation.as_ref();
-        let factors: Vec<_> =
-            ids.iter().map(|&id| allocation.and_then(|found| found.std_factors(id))).collect();
+        let factors: Vec<_> = ids
+            .iter()
+            .map(|&id| allocation.and_then(|allocation| allocation.std_factors(id)))
+            .collect();
         let writers: Vec<_> = ids
             .iter()
             .map(|&id| {
@@ -128,7 +130,7 @@ impl Released {
             .gradients()
             .zip(factors.iter().zip(&writers))
             .map(|((id, gradient), (factors, write))| {
-                let stds = match (allocation.map(|found| found.std(id)), factors) {
+                let stds = match (allocation.map(|allocation| allocation.std(id)), factors) {
                     (None, _) => Stds::Same(0.0),
                     (Some(Some(std)), _) => Stds::Same(no_less(std)),
                     (Some(None), Some((rows, columns))) => Stds::Product { rows, columns },

@@ -1,5 +1,5 @@
-//! The data card: README.md beside the synthetic rows. It is published with them, so it holds what
-//! the guarantee covers, and figures of the synthetic rows alone.
+//! The data card: README.md beside the synthetic rows. It is published with them, so it contains
+//! only what the guarantee covers, and figures computed from the synthetic rows alone.
 
 use crate::train::card::{base, guaranteed, table};
 use undertone_run::{SampledFacts, Statistics, Summary};

@@ -36,18 +36,18 @@ impl Classes {
     /// The classes of a plan; checks that the training file has no others.
     pub fn load(plan: &Plan, section: &SynthesisSection, tokenizer: &Tokenizer) -> Result<Self> {
         let data = &plan.data;
-        let (columns, mut values, mut found) = (codes(data)?, Vec::new(), Vec::new());
+        let (columns, mut values, mut from_file) = (codes(data)?, Vec::new(), Vec::new());
         for column in &columns {
             values.push(match section.codes.get(column) {
                 Some(declared) => declared.clone(),
                 None => {
-                    found.push(column.clone());
+                    from_file.push(column.clone());
                     values_in_file(data, column)?
                 }
             });
         }
         check_values(data, &columns, &values)?;
-        Self::new(&data.prompt, columns, &values, tokenizer, found)
+        Self::new(&data.prompt, columns, &values, tokenizer, from_file)
     }
 
     /// All combinations of the values, one list for each column.
@@ -56,7 +56,7 @@ impl Classes {
         columns: Vec<String>,
         values: &[Vec<String>],
         tokenizer: &Tokenizer,
-        found: Vec<String>,
+        from_file: Vec<String>,
     ) -> Result<Self> {
         let count = values.iter().try_fold(1_usize, |all, of| all.checked_mul(of.len()));
         if count.is_none_or(|count| count > MOST_CLASSES) {
@@ -79,13 +79,13 @@ impl Classes {
             let tokens = tokenizer.prompt(&prompt_of(prompt, &columns, &values)?, 0)?;
             classes.push(Class { values, tokens });
         }
-        let classes = Self { columns, classes, found, max_tokens };
+        let classes = Self { columns, classes, found: from_file, max_tokens };
         classes.check_prompts()?;
         Ok(classes)
     }
 
-    /// A prompt is never cut if it fills at most a quarter of an example, and a row's class can be
-    /// told from its prompt if no two prompts are the same.
+    /// A prompt that fills at most a quarter of an example is never cut, and a row's class can be
+    /// identified by its prompt if no two prompts are the same.
     fn check_prompts(&self) -> Result<()> {
         let mut seen = HashMap::new();
         for class in &self.classes {
@@ -122,7 +122,7 @@ impl Classes {
         self.classes.len()
     }
 
-    /// Whether there are no classes, which does not happen.
+    /// Whether there are no classes, which is never the case.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
@@ -159,7 +159,7 @@ impl Class {
     }
 }
 
-/// The prompt of a class; a column may stand in it twice.
+/// The prompt of a class; a column may occur in it twice.
 pub(super) fn prompt_of(prompt: &str, columns: &[String], values: &[String]) -> Result<String> {
     let template = Template::parse_prompt(prompt)?;
     let by_name: BTreeMap<&str, &String> = columns.iter().map(String::as_str).zip(values).collect();
@@ -174,9 +174,9 @@ pub(super) fn prompt_of(prompt: &str, columns: &[String], values: &[String]) -> 
 fn values_in_file(data: &DataSection, column: &str) -> Result<Vec<String>> {
     let format = format_of(&data.train, data.format)?;
     let renamed = BTreeMap::new();
-    let found = Labels::from_file(&data.train, format, column, data.on_bad_row, &renamed)?;
-    match found.names() {
-        [_, _, ..] => Ok(found.names().to_vec()),
+    let labels = Labels::from_file(&data.train, format, column, data.on_bad_row, &renamed)?;
+    match labels.names() {
+        [_, _, ..] => Ok(labels.names().to_vec()),
         _ => Err(Error::plan(format!(
             "column {column:?} has one value only, so it needs no control code; leave it out of \
              data.prompt"
@@ -184,8 +184,7 @@ fn values_in_file(data: &DataSection, column: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Refuses a row with a value that was not declared: the model would learn a class that is never
-/// sampled.
+/// Rejects a row with an undeclared value: the model would learn a class that is never sampled.
 fn check_values(data: &DataSection, columns: &[String], values: &[Vec<String>]) -> Result<()> {
     if columns.is_empty() {
         return Ok(());

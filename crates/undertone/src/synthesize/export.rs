@@ -20,7 +20,7 @@ pub struct Export<'a> {
     pub section: &'a SynthesisSection,
 }
 
-/// Writes the synthetic rows and what belongs to them; the facts are written last.
+/// Writes the synthetic rows and the files that accompany them; the facts are written last.
 pub fn export(export: &Export, sampled: &Sampled) -> Result<SampledFacts> {
     let Export { run, summary, statistics, section } = *export;
     let paths = run.synthetic();

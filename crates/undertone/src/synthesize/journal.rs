@@ -1,5 +1,5 @@
-//! `journal.jsonl`: every sampled text, as a row or as the reason why it is none. Rounds of texts are
-//! appended whole, so that sampling resumes after the last complete round.
+//! `journal.jsonl`: every sampled text, as a row or with the reason why it was rejected. Rounds of
+//! texts are appended whole, so that sampling resumes after the last complete round.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub struct Entry {
     /// The values of its text columns, if it is a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<Vec<String>>,
-    /// Why it is none.
+    /// Why it was rejected, otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
 }
@@ -45,7 +45,7 @@ pub struct Entry {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// The entries that were there when it was opened, each with the file's length after it.
+    /// The entries present when the journal was opened, each with the file's length after it.
     before: std::collections::VecDeque<(Entry, u64)>,
     /// Length of the file up to the last entry in use.
     length: u64,
@@ -76,7 +76,7 @@ impl Journal {
         }
         let (mut before, mut length) = (std::collections::VecDeque::new(), head.len() as u64);
         for line in lines {
-            // A line without its end was not yet written when the process was killed.
+            // An incomplete line was still being written when the process was killed.
             if line.last() != Some(&b'\n') {
                 break;
             }

@@ -13,13 +13,14 @@
 //!
 //! Training is the ordinary private training of [`train`](mod@crate::train), on prompts that are
 //! filled with the row's control codes. Before its first step, two histograms are released: of the
-//! classes (combinations of control codes) and of the lengths of texts. Unit u has m_u rows, each of
-//! weight 1/m_u, so its contributions h_u and l_u are non-negative vectors with ‖h_u‖₁ = ‖l_u‖₁ = 1
-//! and therefore ‖h_u‖₂ ≤ 1, ‖l_u‖₂ ≤ 1. Adding or removing u moves the pair (h, l) by at most √2.
-//! With Gaussian noise of std s on every number, this is a Gaussian mechanism of noise multiplier s
-//! and sensitivity √2 (1 without control codes, where h is constant and not released), which is the
-//! ledger's first entry, recorded before the release. Its s spends `synthesis.statistics_share` of ε
-//! on its own; the noise of training is calibrated to the composition of this entry and all steps.
+//! classes (combinations of control codes) and of the lengths of texts. Unit u has m_u rows, each
+//! of weight 1/m_u, so its contributions h_u and l_u are non-negative vectors with ‖h_u‖₁ =
+//! ‖l_u‖₁ = 1 and therefore ‖h_u‖₂ ≤ 1, ‖l_u‖₂ ≤ 1. Adding or removing u moves the pair (h, l) by
+//! at most √2. With Gaussian noise of std s on every number, this is a Gaussian mechanism of noise
+//! multiplier s and sensitivity √2 (1 without control codes, where h is constant and not released),
+//! which is the ledger's first entry, recorded before the release. Its s spends
+//! `synthesis.statistics_share` of ε on its own; the noise of training is calibrated to the
+//! composition of this entry and all steps.
 //!
 //! **The classes are declared**, or their values may be published by consent
 //! (`data.publish_labels`), which the ledger lists as an assumption: a histogram over classes that

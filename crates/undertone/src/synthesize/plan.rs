@@ -14,7 +14,7 @@ pub struct StatisticsPlan {
 }
 
 impl StatisticsPlan {
-    /// The release that a run file asks for.
+    /// The release requested by a run file.
     pub fn of(section: &SynthesisSection, data: &DataSection) -> Result<Self> {
         let histograms = if codes(data)?.is_empty() { 1.0 } else { 2.0 };
         Ok(Self { share: section.statistics_share, sensitivity: f64::sqrt(histograms) })
@@ -42,7 +42,7 @@ pub fn columns(data: &DataSection) -> Result<Vec<String>> {
     Ok([texts(data)?, codes(data)?].concat())
 }
 
-/// Refuses templates that cannot be read back, and control codes whose values are unknown.
+/// Rejects templates that cannot be parsed back, and control codes whose values are unknown.
 pub fn check(data: &DataSection, section: &SynthesisSection) -> Result<()> {
     check_columns(&columns(data)?).map_err(|_| {
         Error::plan(

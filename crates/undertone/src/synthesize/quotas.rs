@@ -1,4 +1,4 @@
-//! What sampling makes of the released histograms: rows per class, and the maximum length. Both are
+//! How sampling uses the released histograms: rows per class, and the maximum length. Both are
 //! functions of `statistics.json` alone.
 
 use undertone_run::Statistics;
@@ -7,7 +7,7 @@ use undertone_run::Statistics;
 const COVERED: f64 = 0.99;
 
 /// Number of rows of each class: proportional to its weight, by largest remainders. Noise can make
-/// a weight negative, which counts as 0; if all are, the classes get the same number.
+/// a weight negative, which counts as 0; if all weights are, all classes get the same number.
 pub fn quotas(statistics: &Statistics, rows: u64) -> Vec<u64> {
     let mut weights: Vec<f64> =
         statistics.classes.iter().map(|class| class.weight.max(0.0)).collect();

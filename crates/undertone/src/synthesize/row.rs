@@ -1,16 +1,16 @@
-//! From a generated text to a row, or to the reason why it is none. Only the text itself is looked
-//! at.
+//! Converts a generated text to a row, or to the reason why it is rejected, based only on the text
+//! itself.
 
 use crate::data::Template;
 
 /// Why a generated text is not a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rejected {
-    /// The text does not have the form of the template, such as a JSON record without its end.
+    /// The text does not match the template, such as an incomplete JSON record.
     Malformed,
     /// A column would be blank.
     Blank,
-    /// The tokens are not valid UTF-8 together.
+    /// The tokens do not form valid UTF-8.
     NotText,
 }
 
@@ -25,7 +25,7 @@ impl Rejected {
     }
 }
 
-/// The values of a generated text, without white space around them.
+/// The values of a generated text, without surrounding whitespace.
 pub fn row_of(completion: &Template, text: &str) -> Result<Vec<String>, Rejected> {
     if text.contains('\u{FFFD}') {
         return Err(Rejected::NotText);

@@ -1,9 +1,9 @@
 //! Samples rows from the trained model: post-processing, whatever is sampled and rejected.
 //!
-//! A round is a batch of texts, one class each. The classes of a round are a function of the rounds
-//! before it, and text number i of the run's sampling seed, i and its class alone. So sampling that
-//! was interrupted gives the same rows as sampling that was not, and the same secret gives the same
-//! data.
+//! A round is a batch of texts, each with one class. The classes of a round are a function of the
+//! previous rounds; text number i is a function of the run's sampling seed, i and its class. So
+//! interrupted sampling gives the same rows as uninterrupted sampling, and the same secret gives
+//! the same data.
 
 use super::journal::{Entry, Journal, Settings};
 use super::quotas::{most_tokens, quotas};
@@ -33,7 +33,7 @@ pub struct Sampling<'a> {
 /// The sampled rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampled {
-    /// Each with the values of its text columns and of its control codes.
+    /// The rows, each with the values of its text columns and control codes.
     pub rows: Vec<Vec<String>>,
     /// Rows of each class.
     pub rows_by_class: Vec<u64>,
@@ -43,7 +43,7 @@ pub struct Sampled {
     pub rejected: BTreeMap<String, u64>,
 }
 
-/// Writes texts, given the number of the first and the class of each.
+/// Generates texts, given the number of the first and the class of each.
 pub type WriteTexts<'a> = dyn FnMut(u64, &[usize]) -> Result<Vec<String>> + 'a;
 
 /// Samples rows until every class has its quota, or resumes doing so. `progress` is called with the
@@ -122,7 +122,7 @@ impl Sampled {
     }
 }
 
-/// The classes of the next texts: those that lack most rows, in turn.
+/// The classes of the next texts: in turn, those that lack the most rows.
 fn next_round(quotas: &[u64], done: &[u64], batch: usize) -> Vec<usize> {
     let mut missing: Vec<u64> =
         quotas.iter().zip(done).map(|(quota, done)| quota.saturating_sub(*done)).collect();

@@ -13,7 +13,7 @@ use undertone_run::{ClassWeight, Resolved, Statistics, Summary};
 /// Number of bins of the histogram of lengths.
 pub const BINS: usize = 32;
 
-/// Step index of the histograms' noise; no training step uses it, nor does a relevance map.
+/// Step index of the histograms' noise, which neither training steps nor relevance maps use.
 const STATISTICS_STEP: u64 = u64::MAX - 1;
 
 /// The histograms of the training data, without noise: they are private.
@@ -37,7 +37,7 @@ pub struct ReleasedCounts {
 }
 
 impl ClippedCounts {
-    /// Counts the rows of each unit, which weigh 1 together: its contribution to either histogram
+    /// Counts the rows of each unit, with a total weight of 1: its contribution to each histogram
     /// has ℓ2 norm at most 1.
     pub fn of(classes: &Classes, data: &Dataset) -> Self {
         let mut rows = vec![0_u64; data.units];
@@ -60,7 +60,7 @@ impl ClippedCounts {
         counts
     }
 
-    /// Releases the counts as they are: for a run without a guarantee.
+    /// Releases the counts without noise, for a run without a guarantee.
     pub fn exact(self) -> ReleasedCounts {
         ReleasedCounts { classes: self.classes, lengths: self.lengths, noise_std: None }
     }
@@ -135,8 +135,8 @@ fn statistics(classes: &Classes, released: ReleasedCounts, secret: &Secret) -> S
     }
 }
 
-/// Refuses noise that hides the histogram of classes: two standard deviations above the mean number
-/// of units per class, which is a function of public numbers.
+/// Rejects noise that hides the histogram of classes: two standard deviations above the mean number
+/// of units per class. This is a function of public numbers.
 pub fn check_noise(prepared: &Prepared, resolved: &Resolved) -> Result<()> {
     let (Some(classes), Some(Event::Gaussian { noise_multiplier, .. })) =
         (&prepared.classes, resolved.before)

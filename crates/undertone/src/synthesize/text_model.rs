@@ -1,5 +1,5 @@
-//! The trained model as a writer of texts: text number i depends on the model, the sampling seed, i
-//! and its class alone.
+//! Generates texts with the trained model: text number i depends only on the model, the sampling
+//! seed, i and its class.
 
 use super::Sampling;
 use super::classes::prompt_of;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::model::generate::{self, generate};
 use crate::model::{self, Model, TaskHead};
 
-/// A trained model that writes texts.
+/// A trained model that generates texts.
 pub struct TextModel<'a> {
     model: &'a Model,
     tokenizer: &'a Tokenizer,
@@ -46,7 +46,7 @@ impl<'a> TextModel<'a> {
         Ok(Self { model, tokenizer, prompts, settings })
     }
 
-    /// Texts number `first` and following, of these classes.
+    /// Generates texts of these classes, numbered from `first`.
     pub fn write(&self, first: u64, classes: &[usize]) -> Result<Vec<String>> {
         let prompts: Vec<Vec<u32>> =
             classes.iter().map(|&class| self.prompts[class].clone()).collect();

@@ -17,9 +17,9 @@
 //! before the run stops ([`Procedure::record_rest`]), and the ledger, from which ε is computed,
 //! contains all of M.
 //!
-//! With a private validation file, the decision is a function of the metrics that were released with
-//! noise (`evaluation.epsilon`), which the ledger contains, and not of the file itself. Without them
-//! it would be a release that no ledger contains, so such a run is rejected.
+//! With a private validation file, the decision is a function of the metrics that were released
+//! with noise (`evaluation.epsilon`), which the ledger contains, and not of the file itself.
+//! Without them it would be a release that no ledger contains, so such a run is rejected.
 //!
 //! [`validation_is_public`]: undertone_run::DataSection::validation_is_public
 //! [`Procedure::record_rest`]: crate::method::Procedure::record_rest
@@ -91,8 +91,8 @@ pub fn score_of(record: &Record, releases: bool) -> Option<f64> {
 /// A score that is larger for better models.
 pub fn score(metrics: &Metrics) -> f64 {
     let score = match metrics {
-        Metrics::Classification(found) => found.accuracy,
-        Metrics::Language(found) => -found.loss,
+        Metrics::Classification(scores) => scores.accuracy,
+        Metrics::Language(scores) => -scores.loss,
     };
     // A diverged model gets the worst score.
     if score.is_nan() { f64::NEG_INFINITY } else { score }

@@ -81,12 +81,12 @@ pub fn fingerprints(
     prepared: &Prepared,
     machine: &str,
 ) -> Result<Vec<(&'static str, [u8; 32])>> {
-    let mut found = Vec::new();
+    let mut fingerprints = Vec::new();
     let mut add = |what, fill: &mut dyn FnMut(&mut Fingerprint) -> Result<()>| {
         let mut hash = Fingerprint(Sha256::new());
         hash.add(&secret.key(purpose::IDENTITY));
         fill(&mut hash)?;
-        found.push((what, hash.0.finalize().into()));
+        fingerprints.push((what, hash.0.finalize().into()));
         Ok::<(), crate::error::Error>(())
     };
     add("is another version of the program", &mut |hash| {
@@ -140,7 +140,7 @@ pub fn fingerprints(
         hash.add(machine.as_bytes());
         Ok(())
     })?;
-    Ok(found)
+    Ok(fingerprints)
 }
 
 /// Rejects ranks that differ from rank 0 in anything that determines the run.

@@ -292,7 +292,7 @@ impl ClassNames {
         let path = &plan.data.train;
         let format = format_of(path, plan.data.format)?;
         let (column, on_bad_row) = (&plan.data.label, plan.data.on_bad_row);
-        let found = Labels::from_file(path, format, column, on_bad_row, renamed)?;
-        Ok(names(found, true, !plan.data.publish_labels))
+        let labels = Labels::from_file(path, format, column, on_bad_row, renamed)?;
+        Ok(names(labels, true, !plan.data.publish_labels))
     }
 }

@@ -43,8 +43,8 @@ pub struct Timing {
     pub typical: StepTime,
     /// With the maximum number of tokens per text.
     pub long: StepTime,
-    /// Peak resident memory of the run in bytes, with texts of the data's lengths and validation, if
-    /// the system reports it.
+    /// Peak resident memory of the run in bytes, with texts of the data's lengths and validation,
+    /// if the system reports it.
     pub memory_bytes: Option<u64>,
     /// GPU memory in bytes.
     pub gpu_memory_bytes: Option<u64>,

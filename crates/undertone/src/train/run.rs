@@ -262,7 +262,7 @@ impl Run {
         let Some(last) = &self.last_validation else { return Ok(None) };
         let epochs = read_metrics(&folder.metrics())?;
         let epochs = epochs.into_iter().filter_map(|record| record.validation);
-        let best = epochs.max_by(|one, other| score(one).total_cmp(&score(other)));
+        let best = epochs.max_by(|left, right| score(left).total_cmp(&score(right)));
         Ok(best.filter(|best| score(best) > score(last)))
     }
 

@@ -413,12 +413,12 @@ impl Run {
                     mix(self.dropout_key ^ mix(self.done) ^ ((rank as u64) << 32 | i as u64))
                 });
             let batch = MicroBatch { indices, examples, epoch, dropout_seed };
-            let found = self.procedure.accumulate(begun, &batch, &self.learner, &mut sum);
-            let found = found.map_err(|error| {
+            let losses = self.procedure.accumulate(begun, &batch, &self.learner, &mut sum);
+            let losses = losses.map_err(|error| {
                 let tokens = indices.iter().map(|&i| examples[i].tokens.len()).sum();
                 name_smaller_batch(error, tokens, auto.tokens)
             })?;
-            tally.losses += found.iter().map(|&loss| f64::from(loss)).sum::<f64>();
+            tally.losses += losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
             indices.iter().for_each(|index| tally.count(positions[index]));
             self.ranks.check()?;
         }

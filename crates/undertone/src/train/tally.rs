@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn an_example_that_is_added_twice_or_not_at_all_is_noticed() {
         let alone = Ranks::alone();
-        let found = tally(&[2, 0, 1]).of_all(&alone, 3).unwrap();
-        assert_eq!((found.examples, found.losses), (3, 0.5));
+        let total = tally(&[2, 0, 1]).of_all(&alone, 3).unwrap();
+        assert_eq!((total.examples, total.losses), (3, 0.5));
         assert_eq!(Tally::default().of_all(&alone, 0).unwrap(), Tally::default());
         for wrong in [&[0, 1, 1][..], &[0, 1, 2, 2], &[0, 1], &[0, 1, 3]] {
             let message = tally(wrong).of_all(&alone, 3).unwrap_err().to_string();

@@ -57,8 +57,8 @@ impl Run {
         let damaged = |_| collective::Error::out_of_step();
         let mut common = own.clone();
         for bytes in self.ranks.all_gather(&serde_json::to_vec(&own).map_err(damaged)?)? {
-            let found: Vec<String> = serde_json::from_slice(&bytes).map_err(damaged)?;
-            common.retain(|name| found.contains(name));
+            let names: Vec<String> = serde_json::from_slice(&bytes).map_err(damaged)?;
+            common.retain(|name| names.contains(name));
         }
         Ok(common)
     }
@@ -76,7 +76,7 @@ impl Run {
             hash.update(bytemuck::cast_slice::<f32, u8>(&values));
         }
         let all = self.ranks.all_gather(&hash.finalize())?;
-        match all.iter().position(|one| *one != all[0]) {
+        match all.iter().position(|own| *own != all[0]) {
             None => Ok(()),
             Some(rank) => Err(collective::Error::System(format!(
                 "after step {} the weights of rank {rank} are not those of rank 0: its machine \
@@ -96,8 +96,9 @@ impl Run {
         let mut meter = Meter::new(head.task_head, head.out.outputs);
         let mut values = UnitValues::new(head.task_head);
         for examples in validation.for_evaluation().chunks(1024) {
-            let found = predict_on_ranks(&self.ranks, model, examples, Limits::default(), false)?;
-            for (example, prediction) in examples.iter().zip(&found) {
+            let predictions =
+                predict_on_ranks(&self.ranks, model, examples, Limits::default(), false)?;
+            for (example, prediction) in examples.iter().zip(&predictions) {
                 meter.add(example, prediction);
                 values.add(example, prediction);
             }

@@ -107,12 +107,12 @@ fn adaptive_clipping_finds_the_quantile() {
             logs += bound_of(&learner).ln() / (many / 2) as f64;
         }
     }
-    let (found, low, high) = (logs.exp(), norms[3] * 0.9, norms[5] * 1.1);
-    assert!((low..high).contains(&found), "{found} of {norms:?}");
+    let (norm, low, high) = (logs.exp(), norms[3] * 0.9, norms[5] * 1.1);
+    assert!((low..high).contains(&norm), "{norm} of {norms:?}");
     let state = learner.method().unwrap().allocator().state();
     let mut fresh = after(0, 1.0, &lora(), adaptive(settings, 1.0));
     let all = fresh.restore_method(&|name| {
-        state.iter().find(|(known, _)| known == name).map(|found| found.1.dense().into_owned())
+        state.iter().find(|(known, _)| known == name).map(|entry| entry.1.dense().into_owned())
     });
     assert!(all && bound_of(&fresh) == bound_of(&learner));
     assert!(!fresh.restore_method(&|_| None), "a checkpoint without C is damaged");

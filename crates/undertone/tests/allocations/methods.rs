@@ -119,8 +119,8 @@ pub fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             lora(),
             true,
             Box::new(move |_| {
-                let found = of_public(&lora(), &clip, &public(40), None, 1);
-                AllocationMethod::Proved(Box::new(found))
+                let method = of_public(&lora(), &clip, &public(40), None, 1);
+                AllocationMethod::Proved(Box::new(method))
             }),
         ),
         (
@@ -129,8 +129,8 @@ pub fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             true,
             Box::new(move |_| {
                 let clip = Clip::PerLayer(2.0);
-                let found = of_public(&Tuning::Full, &clip, &public(40), None, 1);
-                AllocationMethod::Proved(Box::new(found))
+                let method = of_public(&Tuning::Full, &clip, &public(40), None, 1);
+                AllocationMethod::Proved(Box::new(method))
             }),
         ),
         (
@@ -139,8 +139,8 @@ pub fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             true,
             Box::new(move |_| {
                 let section = adaclip_by(ImportanceForm::Element);
-                let found = of_public(&lora(), &clip, &public(40), Some(&section), 1);
-                AllocationMethod::Proved(Box::new(found))
+                let method = of_public(&lora(), &clip, &public(40), Some(&section), 1);
+                AllocationMethod::Proved(Box::new(method))
             }),
         ),
         (
@@ -150,8 +150,8 @@ pub fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             Box::new(move |_| {
                 let section = adaclip_by(ImportanceForm::Factored);
                 let clip = Clip::Automatic;
-                let found = of_public(&Tuning::Full, &clip, &public(40), Some(&section), 1);
-                AllocationMethod::Proved(Box::new(found))
+                let method = of_public(&Tuning::Full, &clip, &public(40), Some(&section), 1);
+                AllocationMethod::Proved(Box::new(method))
             }),
         ),
         (
@@ -159,8 +159,8 @@ pub fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             lora(),
             true,
             Box::new(move |p| {
-                let found = AdaptiveClipping::new(AdaptiveClip::default(), 50.0, p);
-                AllocationMethod::Proved(Box::new(found))
+                let method = AdaptiveClipping::new(AdaptiveClip::default(), 50.0, p);
+                AllocationMethod::Proved(Box::new(method))
             }),
         ),
         (

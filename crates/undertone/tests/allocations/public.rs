@@ -16,12 +16,12 @@ fn weights_of(tuning: &Tuning, fixed: FixedWeights) -> Vec<f64> {
 fn public_second_moments_are_those_of_single_examples() {
     let (clip, examples) = (Clip::Flat(0.05), public(9));
     let section = adaclip_by(ImportanceForm::Element);
-    let found =
+    let weights =
         weights_of(&Tuning::Head, of_public(&Tuning::Head, &clip, &examples, Some(&section), 1));
     let dp_sgd = |p: &Parameters| AllocationMethod::Proved(Box::new(DpSgd::new(&clip, p)));
     let mut learner = after(0, 1.0, &Tuning::Head, dp_sgd);
     let step = steps::begun(&mut learner, 1.0);
-    let mut squares = vec![0.0; found.len()];
+    let mut squares = vec![0.0; weights.len()];
     for example in &examples.examples {
         let mut sum = learner.empty_sum();
         learner.accumulate(&step, &Batch::pack([example]), None, &mut sum).unwrap();
@@ -34,9 +34,9 @@ fn public_second_moments_are_those_of_single_examples() {
     let weight = |s: &f64| (s / mean).max(1e-12).powf(-0.5).clamp(0.05, 20.0);
     let expected: Vec<f64> = squares.iter().map(weight).collect();
     let whole = expected.iter().sum::<f64>() / expected.len() as f64;
-    assert!(found.iter().any(|w| *w > 1.2) && found.iter().any(|w| *w < 0.8));
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((found * whole / expected - 1.0).abs() < 1e-4, "{found} {expected}");
+    assert!(weights.iter().any(|w| *w > 1.2) && weights.iter().any(|w| *w < 0.8));
+    for (weight, expected) in weights.iter().zip(expected) {
+        assert!((weight * whole / expected - 1.0).abs() < 1e-4, "{weight} {expected}");
     }
 }
 
@@ -57,11 +57,11 @@ fn public_weights_are_reproducible_and_reach_every_tensor() {
     }
     // A flat exponent and a wide range, so that no weight is clamped.
     let wide = AdaclipSection { exponent: 0.25, range: (1e-4, 1e4), ..section };
-    let found = weights_of(&lora(), of_public(&lora(), &clip, &public(40), Some(&wide), 1));
+    let weights = weights_of(&lora(), of_public(&lora(), &clip, &public(40), Some(&wide), 1));
     let model = model(&lora());
     let mut start = 0;
     for (_, parameter) in model.parameters.iter().filter(|(_, p)| p.trainable) {
-        let own = &found[start..start + parameter.len()];
+        let own = &weights[start..start + parameter.len()];
         start += parameter.len();
         if !parameter.name.contains("lora_") {
             continue;

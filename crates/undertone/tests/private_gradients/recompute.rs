@@ -66,14 +66,16 @@ fn computing_activations_again_changes_no_bit() {
                 assert_eq!(kept.clipped().clipped, again.clipped().clipped, "{what}");
                 for (id, parameter) in model.parameters.iter() {
                     let values = |sum: &ClippedSum| Some(sum.get(id)?.to_vec().unwrap());
-                    let (one, other) = (values(&kept), values(&again));
+                    let (first, repeated) = (values(&kept), values(&again));
                     // A GPU adds squared norms in a different order, in f64, so the clipping
                     // factors may differ in their last bit.
                     let tolerance = if matches!(device, Device::Cpu) { 0.0 } else { 1e-6 };
                     let same = |x: &f32, y: &f32| (x - y).abs() <= tolerance * x.abs();
-                    let agree = match (&one, &other) {
-                        (Some(one), Some(other)) => one.iter().zip(other).all(|(x, y)| same(x, y)),
-                        (one, other) => one.is_none() && other.is_none(),
+                    let agree = match (&first, &repeated) {
+                        (Some(first), Some(repeated)) => {
+                            first.iter().zip(repeated).all(|(x, y)| same(x, y))
+                        }
+                        (first, repeated) => first.is_none() && repeated.is_none(),
                     };
                     assert!(agree, "{what}: {}", parameter.name);
                 }

@@ -39,9 +39,9 @@ fn nccl_gives_one_rank_what_it_put_in() {
     let sums = gpus.all_reduce(&own).unwrap();
     for ((&(rows, columns), own), sum) in shapes.iter().zip(&own).zip(&sums) {
         let expected = numbers(rows, columns);
-        let same = |found: &Matrix, what: &str| {
-            assert_eq!((found.rows(), found.columns()), (rows, columns), "{what}");
-            assert!(found.to_vec().unwrap() == expected, "{what} of {rows} × {columns}");
+        let same = |actual: &Matrix, what: &str| {
+            assert_eq!((actual.rows(), actual.columns()), (rows, columns), "{what}");
+            assert!(actual.to_vec().unwrap() == expected, "{what} of {rows} × {columns}");
         };
         same(sum, "all-reduce");
         same(&gpus.reduce_scatter(own).unwrap(), "reduce-scatter");
@@ -51,8 +51,8 @@ fn nccl_gives_one_rank_what_it_put_in() {
     assert!(gpus.all_reduce(&[]).unwrap().is_empty());
     // A view of columns is not dense.
     let wide = on_gpu(&(5, 64)).column_range(3..20).unwrap();
-    let found = gpus.all_reduce(std::slice::from_ref(&wide)).unwrap().remove(0);
-    assert_eq!(found.to_vec().unwrap(), wide.to_vec().unwrap());
+    let reduced = gpus.all_reduce(std::slice::from_ref(&wide)).unwrap().remove(0);
+    assert_eq!(reduced.to_vec().unwrap(), wide.to_vec().unwrap());
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn ranks_on_one_gpu_are_the_run_of_one_process() {
         [("full", "tuning = \"full\""), ("lora", "tuning = { lora = { rank = 2 } }")]
     {
         let plan = workshop.plan(tuning, privacy, "", training);
-        let one = format!("{kind}-1");
-        workshop.start_on(&plan, &workshop.path(&one), Ranks::alone(), &gpu).unwrap();
+        let single = format!("{kind}-1");
+        workshop.start_on(&plan, &workshop.path(&single), Ranks::alone(), &gpu).unwrap();
         for ranks in [2, 4] {
             let name = format!("{kind}-{ranks}");
             let out = workshop.path(&name);
@@ -93,9 +93,11 @@ fn ranks_on_one_gpu_are_the_run_of_one_process() {
                 let device = &gpu;
                 workshop.start_on(&plan, &out, ranks, device).unwrap()
             });
-            assert!(summaries.iter().all(|one| one.ledger_hash == summaries[0].ledger_hash));
-            assert_eq!(workshop.events(&one), workshop.events(&name), "{name}");
-            let apart = apart(&workshop.weights(&one), &workshop.weights(&name));
+            assert!(
+                summaries.iter().all(|summary| summary.ledger_hash == summaries[0].ledger_hash)
+            );
+            assert_eq!(workshop.events(&single), workshop.events(&name), "{name}");
+            let apart = apart(&workshop.weights(&single), &workshop.weights(&name));
             assert!(apart <= 1e-6, "{name}: {apart:.1e} away");
         }
     }

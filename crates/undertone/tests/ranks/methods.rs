@@ -8,26 +8,26 @@ const FULL: &str = "tuning = \"full\"";
 const LORA: &str = "tuning = { lora = { rank = 2 } }";
 
 /// Relative ℓ2 distance of two vectors.
-pub fn apart(one: &[f32], other: &[f32]) -> f64 {
-    assert_eq!(one.len(), other.len());
+pub fn apart(left: &[f32], right: &[f32]) -> f64 {
+    assert_eq!(left.len(), right.len());
     let square = |x: f32| f64::from(x) * f64::from(x);
-    let distance: f64 = one.iter().zip(other).map(|(x, y)| square(x - y)).sum();
-    (distance / one.iter().map(|&x| square(x)).sum::<f64>()).sqrt()
+    let distance: f64 = left.iter().zip(right).map(|(x, y)| square(x - y)).sum();
+    (distance / left.iter().map(|&x| square(x)).sum::<f64>()).sqrt()
 }
 
 /// Trains on 1, 2 and 4 ranks, and on 2 again.
 fn compare(workshop: &Workshop, name: &str, plan: &Plan) {
     let out = |ranks: &str| format!("{name}-{ranks}");
-    let one = workshop.train(plan, &out("1"), 1);
+    let single = workshop.train(plan, &out("1"), 1);
     for ranks in [2, 4] {
         let run = out(&ranks.to_string());
         let summary = workshop.train(plan, &run, ranks);
         let epsilon = |summary: &undertone::run::Summary| {
             summary.guarantee.as_ref().map(|guarantee| guarantee.epsilon.upper.to_bits())
         };
-        assert_eq!(epsilon(&one), epsilon(&summary), "{name}: ε");
-        assert_eq!(one.resolved, summary.resolved, "{name}: units, steps and noise");
-        assert_eq!(one.steps, summary.steps);
+        assert_eq!(epsilon(&single), epsilon(&summary), "{name}: ε");
+        assert_eq!(single.resolved, summary.resolved, "{name}: units, steps and noise");
+        assert_eq!(single.steps, summary.steps);
         let (first, events) = (workshop.events(&out("1")), workshop.events(&run));
         assert_eq!(first, events, "{name}: the ledger");
         let apart = apart(&workshop.weights(&out("1")), &workshop.weights(&run));

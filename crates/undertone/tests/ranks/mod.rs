@@ -29,7 +29,7 @@ pub fn in_ranks<T: Send>(ranks: usize, folder: &Path, each: impl Fn(Ranks) -> T 
         let all: Vec<_> = (0..ranks)
             .map(|rank| scope.spawn(move || each(Ranks::of(Tcp::join(&rendezvous(rank)).unwrap()))))
             .collect();
-        all.into_iter().map(|one| one.join().unwrap()).collect()
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
 
@@ -108,7 +108,7 @@ impl Workshop {
         let mut summaries =
             in_ranks(ranks, &folder, |ranks| self.start(plan, &out, ranks).unwrap());
         let hash = |summary: &Summary| summary.ledger_hash.clone();
-        assert!(summaries.iter().all(|one| hash(one) == hash(&summaries[0])));
+        assert!(summaries.iter().all(|other| hash(other) == hash(&summaries[0])));
         assert!(fs::read_dir(folder).unwrap().next().is_none(), "the job's key is still there");
         summaries.swap_remove(0)
     }

@@ -79,8 +79,8 @@ fn a_factor_of_ia3_has_the_relevance_of_the_weights_that_it_scales() {
     assert_eq!(layers, 9);
 }
 
-/// In a model without position embeddings a virtual token is its row of the prompt, which has all of
-/// the token's relevance; all tokens together have that of the output.
+/// In a model without position embeddings, a virtual token is its row of the prompt, so that row
+/// has all of the token's relevance; all tokens together have the relevance of the output.
 #[test]
 fn a_soft_prompt_has_the_relevance_of_its_virtual_tokens() {
     let task_head = TaskHead::CausalLanguageModel;
@@ -88,12 +88,13 @@ fn a_soft_prompt_has_the_relevance_of_its_virtual_tokens() {
     let model = model(Architecture::Llama, task_head, &tuning);
     let rule = AlphaBeta { alpha: 0.5, beta: 0.5 };
     let explainer = Explainer::new(&model, rule, InitialRelevance::default(), PROBES).unwrap();
-    let found = explainer.relevance(&example(task_head)).unwrap();
-    assert_eq!(found.tokens.len(), 3 + 9);
-    let whole: f64 = found.tokens.iter().sum();
-    assert!((whole - found.flow[0]).abs() < 1e-4 * found.flow[0]);
+    let relevance_map = explainer.relevance(&example(task_head)).unwrap();
+    assert_eq!(relevance_map.tokens.len(), 3 + 9);
+    let whole: f64 = relevance_map.tokens.iter().sum();
+    assert!((whole - relevance_map.flow[0]).abs() < 1e-4 * relevance_map.flow[0]);
     let table = model.network.embeddings.prompt.unwrap().table;
-    for (row, wanted) in found.of[table.index()].chunks_exact(16).zip(&found.tokens) {
+    for (row, wanted) in relevance_map.of[table.index()].chunks_exact(16).zip(&relevance_map.tokens)
+    {
         let sum: f64 = row.iter().map(|&r| f64::from(r)).sum();
         assert!((sum - wanted).abs() < 1e-3 * wanted.abs().max(1e-3), "{sum}, not {wanted}");
         assert!(sum != 0.0);

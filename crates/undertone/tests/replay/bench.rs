@@ -245,11 +245,11 @@ impl Bench {
 
 /// Names of the files of a finished run that differ from those of another run: weights, ledger,
 /// plan and everything else except the private part of a run folder.
-fn different_files(one: &Path, other: &Path) -> Vec<String> {
+fn different_files(left: &Path, right: &Path) -> Vec<String> {
     let mut different = Vec::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(one.join(&folder)).unwrap() {
+        for entry in fs::read_dir(left.join(&folder)).unwrap() {
             let entry = entry.unwrap();
             let name = folder.join(entry.file_name());
             if entry.file_type().unwrap().is_dir() {
@@ -261,7 +261,7 @@ fn different_files(one: &Path, other: &Path) -> Vec<String> {
             if private.iter().any(|private| shown.contains(private)) {
                 continue;
             }
-            if fs::read(one.join(&name)).ok() != fs::read(other.join(&name)).ok() {
+            if fs::read(left.join(&name)).ok() != fs::read(right.join(&name)).ok() {
                 different.push(shown);
             }
         }

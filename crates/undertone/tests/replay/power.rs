@@ -16,12 +16,12 @@ fn outcome(privacy: &str) -> Outcome {
 /// ANADP as published allocates noise by the raw gradient, which reaches the weights without noise.
 #[test]
 fn the_leak_of_a_published_method_is_found() {
-    let found = outcome(
+    let result = outcome(
         "method = \"anadp\"\nmode = \"paper\"\nunits = 31\nnoise_multiplier = 0.8\ndelta = 1e-3\n\
          clip = 0.1",
     );
     let weights = |name: &String| name.contains("safetensors");
-    assert!(found.different.iter().any(weights), "{:?}", found.different);
+    assert!(result.different.iter().any(weights), "{:?}", result.different);
 }
 
 /// Without a declared number of units, rate and divisor follow from the true number. The run then
@@ -29,8 +29,8 @@ fn the_leak_of_a_published_method_is_found() {
 #[test]
 fn the_number_of_units_shows_unless_it_is_declared() {
     let lines = "method = \"dp-sgd\"\nnoise_multiplier = 0.8\ndelta = 1e-3\nclip = 0.1\n";
-    let found = outcome(lines);
-    assert!(found.different.iter().any(|name| name == "ledger.jsonl"), "{:?}", found.different);
-    let found = outcome(&format!("{lines}units = 31"));
-    assert!(found.different.is_empty(), "{:?}", found.different);
+    let result = outcome(lines);
+    assert!(result.different.iter().any(|name| name == "ledger.jsonl"), "{:?}", result.different);
+    let result = outcome(&format!("{lines}units = 31"));
+    assert!(result.different.is_empty(), "{:?}", result.different);
 }

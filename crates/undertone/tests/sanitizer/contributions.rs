@@ -30,9 +30,9 @@ fn contributions_multiply_and_sum_to_one() {
         let last = model.network.head.pick == Pick::Last;
         let map = positional(&model, 12, last).unwrap();
         assert_eq!((map.heads, map.tokens), (4, 12));
-        let found = token_contributions(&model, &map).unwrap();
-        assert_eq!(found.shape(), (12, 1));
-        for column in found.column_iter() {
+        let contributions = token_contributions(&model, &map).unwrap();
+        assert_eq!(contributions.shape(), (12, 1));
+        for column in contributions.column_iter() {
             assert!((column.sum() - 1.0).abs() < 1e-9 && column.iter().all(|&x| x >= 0.0));
         }
     }

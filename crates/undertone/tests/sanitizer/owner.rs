@@ -56,9 +56,9 @@ fn rows_of_padding_count_towards_the_norm_as_published() {
             ..config(NoiseLayer::After(after), rows, &[])
         };
         let model = model(architecture, &config);
-        let (found, starts) = model.bounded_rows(&batch(lengths)).unwrap();
+        let (bounded, starts) = model.bounded_rows(&batch(lengths)).unwrap();
         assert_eq!(starts.len(), lengths.len() + 1);
-        (found.dense().to_vec(), model)
+        (bounded.dense().to_vec(), model)
     };
     for (architecture, after) in
         [(Architecture::Bert, 0), (Architecture::Bert, 2), (Architecture::DistilBert, 3)]
@@ -190,11 +190,11 @@ fn the_owners_half_is_what_its_definition_says() {
             let want = bounded_by_definition(&model, &config, &batch);
             for device in devices() {
                 model.to_device(&device).unwrap();
-                let found = model.bounded_rows(&batch).unwrap().0.dense().into_owned();
-                assert_eq!(found.len(), want.len());
-                for (found, want) in found.iter().zip(&want) {
-                    let close = (f64::from(*found) - want).abs() < 1e-4 * (1.0 + want.abs());
-                    assert!(close, "{architecture:?}, norm {norm}: {found} {want}");
+                let rows = model.bounded_rows(&batch).unwrap().0.dense().into_owned();
+                assert_eq!(rows.len(), want.len());
+                for (value, want) in rows.iter().zip(&want) {
+                    let close = (f64::from(*value) - want).abs() < 1e-4 * (1.0 + want.abs());
+                    assert!(close, "{architecture:?}, norm {norm}: {value} {want}");
                 }
             }
         }

@@ -96,7 +96,7 @@ impl ExposureArguments {
         let tokenizer = run.tokenizer(&model)?;
         let reader = SecretReader::new(&model, &tokenizer, self.hidden)?;
         let bar = progress(secrets.len(), "secrets");
-        let found = run.ranks().divided(secrets.len(), |i| -> Outcome<(Found, f64)> {
+        let scored = run.ranks().divided(secrets.len(), |i| -> Outcome<(Found, f64)> {
             let exposure = self.exposure_of(&reader, &secrets[i])?;
             // The mean over the secret's tokens, as Wu et al. (2023) rank names.
             let rank = mean_reciprocal_rank(&reader.token_ranks(&secrets[i].text)?);
@@ -104,7 +104,7 @@ impl ExposureArguments {
             Ok((exposure, rank))
         })?;
         bar.finish_and_clear();
-        let (exposures, reciprocal_ranks): (Vec<Found>, Vec<f64>) = found.into_iter().unzip();
+        let (exposures, reciprocal_ranks): (Vec<Found>, Vec<f64>) = scored.into_iter().unzip();
         let (confidence, seed) = (self.intervals.confidence, self.random.seed);
         Ok(FoundSecrets {
             exposure: self.mean(&exposures),

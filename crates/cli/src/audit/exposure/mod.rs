@@ -109,8 +109,8 @@ impl Exposure {
             return Ok(());
         }
         let cells = |row: &SecretExposure| {
-            let bits = |found: &Exposed| {
-                format!("{:.1}{}", found.bits, if found.exact { "" } else { " (estimate)" })
+            let bits = |exposed: &Exposed| {
+                format!("{:.1}{}", exposed.bits, if exposed.exact { "" } else { " (estimate)" })
             };
             vec![
                 row.text.clone(),
@@ -123,14 +123,16 @@ impl Exposure {
             &["secret", "exposure, bits", "pretrained model", "at most"],
             &rows.iter().map(cells).collect::<Vec<_>>(),
         );
-        for (name, found) in [("trained", &trained), ("pretrained", &pretrained)] {
-            let mean = self.asked.mean(found);
+        for (name, exposures) in [("trained", &trained), ("pretrained", &pretrained)] {
+            let mean = self.asked.mean(exposures);
             output::line(format_args!(
                 "\n{name}: mean exposure {:.2} bits ({:.2} … {:.2}), mean reciprocal rank {:.3}",
                 mean.estimate,
                 mean.lower,
                 mean.upper,
-                mean_reciprocal_rank(&found.iter().map(|found| found.rank).collect::<Vec<_>>()),
+                mean_reciprocal_rank(
+                    &exposures.iter().map(|exposed| exposed.rank).collect::<Vec<_>>()
+                ),
             ));
         }
         output::line("An unseen secret has an exposure of 1.44 bits on average.");
@@ -159,18 +161,18 @@ impl Exposure {
             output::json(&rows);
             return Ok(());
         }
-        let cells = |(row, name, found): (&ExposureOfKind, &str, &FoundSecrets)| {
+        let cells = |(row, name, of_secrets): (&ExposureOfKind, &str, &FoundSecrets)| {
             let of = |i: &Interval, digits: usize| {
                 format!("{:.digits$} ({:.digits$} … {:.digits$})", i.estimate, i.lower, i.upper)
             };
-            let most = found.exposures.iter().map(|found| found.most).sum::<f64>();
+            let most = of_secrets.exposures.iter().map(|exposure| exposure.most).sum::<f64>();
             vec![
                 row.kind.plural().to_owned(),
                 name.to_owned(),
-                found.exposures.len().to_string(),
-                of(&found.exposure, 2),
-                format!("{:.1}", most / found.exposures.len().max(1) as f64),
-                of(&found.mean_reciprocal_rank, 4),
+                of_secrets.exposures.len().to_string(),
+                of(&of_secrets.exposure, 2),
+                format!("{:.1}", most / of_secrets.exposures.len().max(1) as f64),
+                of(&of_secrets.mean_reciprocal_rank, 4),
             ]
         };
         let models = rows
@@ -199,9 +201,9 @@ impl ExposureArguments {
     }
 
     /// The mean exposure in bits, with its bootstrap interval.
-    pub fn mean(&self, found: &[Exposed]) -> Interval {
+    pub fn mean(&self, exposures: &[Exposed]) -> Interval {
         mean(
-            &found.iter().map(|found| found.bits).collect::<Vec<_>>(),
+            &exposures.iter().map(|exposed| exposed.bits).collect::<Vec<_>>(),
             self.intervals.confidence,
             self.random.seed,
         )

@@ -116,19 +116,19 @@ impl StepBench {
             }
         }
         let ratio = other
-            .map(|_| median(times.iter().zip(&others).map(|(one, other)| one / other).collect()));
+            .map(|_| median(times.iter().zip(&others).map(|(own, peer)| own / peer).collect()));
         let (step_ms, beside_ms) = (median(times), ratio.map(|_| median(others)));
         let speed = 1e3 * self.batch as f64 / step_ms;
         let memory = peak_memory();
         if output.json {
-            let mut found = json!({
+            let mut figures = json!({
                 "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory,
                 "device_memory_bytes": contender.device_memory(),
             });
             if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
-                found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
+                figures["beside"] = json!({ "step_ms": beside, "ratio": ratio });
             }
-            output::json(&found);
+            output::json(&figures);
         } else {
             let memory = memory
                 .map_or("unknown".to_owned(), |bytes| format!("{:.2} GB", bytes as f64 / 1e9));

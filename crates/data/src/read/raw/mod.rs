@@ -337,16 +337,16 @@ mod tests {
         );
         let lines = "{\"a\": \"x\\u00e9\\n\\ud83d\\ude00y\", \"b\":{\"c\":[1.5,\"z\"]},\"d\":null}\n\n\
                      {\"a\":\"\"}\n";
-        let found = expected(&[
+        let wanted = expected(&[
             ("a", 1, "xé\n😀y", "x\\u00e9\\n\\ud83d\\ude00y"),
             ("b.c", 1, "1.5", "1.5"),
             ("b.c", 1, "z", "z"),
             ("a", 2, "", ""),
         ]);
-        assert_eq!(values("a.jsonl", lines), found);
+        assert_eq!(values("a.jsonl", lines), wanted);
         let array = "[\n  {\"a\":\n \"x\"},\n {\"a\": 7}\n]\n";
-        let found = expected(&[("a", 1, "x", "x"), ("a", 2, "7", "7")]);
-        assert_eq!(values("a.json", array), found);
+        let wanted = expected(&[("a", 1, "x", "x"), ("a", 2, "7", "7")]);
+        assert_eq!(values("a.json", array), wanted);
     }
 
     #[test]

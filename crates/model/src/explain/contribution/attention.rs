@@ -102,13 +102,13 @@ mod tests {
     fn the_mean_over_heads_is_a_distribution() {
         let weights = vec![0.5, 0.5, 0.0, 0.1, 0.2, 0.7];
         let map = AttentionMap { heads: 2, tokens: 3, weights };
-        let found = map.averaged();
-        assert_eq!((found.heads, found.tokens), (1, 3));
-        for (have, want) in found.weights.iter().zip([0.3, 0.35, 0.35]) {
+        let mean = map.averaged();
+        assert_eq!((mean.heads, mean.tokens), (1, 3));
+        for (have, want) in mean.weights.iter().zip([0.3, 0.35, 0.35]) {
             assert!((have - want).abs() < 1e-12);
         }
         // Every head reads the mean.
-        assert_eq!(found.weight(1, 2), found.weight(0, 2));
+        assert_eq!(mean.weight(1, 2), mean.weight(0, 2));
         assert_eq!(map.weight(1, 2), 0.7);
     }
 

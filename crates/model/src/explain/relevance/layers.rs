@@ -263,9 +263,9 @@ impl Explainer {
         match (&layer.gate, &trace.gate) {
             (Gate::Layer(gate), Some(of_gate)) => {
                 let of_opened = self.through_activation(&of_gate.output, half.clone());
-                let one = self.through_linear(gate, of_gate, &of_opened, collected)?;
+                let of_gate_input = self.through_linear(gate, of_gate, &of_opened, collected)?;
                 let other = self.through_linear(&layer.up, &trace.up, &half, collected)?;
-                Ok(add(&one, &other))
+                Ok(add(&of_gate_input, &other))
             }
             (Gate::Fused, _) => {
                 let (rows, inner) = (half.rows(), half.columns());

@@ -4,13 +4,13 @@
 //! embeddings, one operation at a time ([`rules`]): through linear layers by the α–β rule or LRP-0;
 //! through residual sums and the matrix products of attention by splitting and renormalizing; and
 //! unchanged through softmax and normalizations. Along the way, relevance is read off at the
-//! trainable parameters: weights of linear layers, LoRA and adapters, factors of (IA)³, soft prompts
-//! and biases.
+//! trainable parameters: weights of linear layers, LoRA and adapters, factors of (IA)³, soft
+//! prompts and biases.
 //!
 //! **Activations** pass relevance unchanged by default. Equation 7, as published, is the rule of a
 //! linear layer restricted to q, the positive contributions x_j w_ji. An activation function acts
-//! on each unit by itself, so w is the identity: unit j has the one contribution x_j, which gets all
-//! of the relevance where x_j > 0, and where x_j ≤ 0 the sum is empty and the relevance is lost
+//! on each unit by itself, so w is the identity: unit j has the one contribution x_j, which gets
+//! all of the relevance where x_j > 0, and where x_j ≤ 0 the sum is empty and the relevance is lost
 //! ([`ActivationRule::Positive`]). For ReLU both are the same: a unit with x_j ≤ 0 outputs 0 and
 //! contributes nothing to the next layer, so no rule gives it any relevance.
 //!

@@ -134,7 +134,7 @@ mod tests {
         let x = Host::from_vec(2, 3, vec![0.5, -1.0, 2.0, 0.3, 0.2, -0.1]);
         let relevance = Host::from_vec(2, 2, vec![3.0, -1.0, 0.5, 2.0]);
         let rule = AlphaBeta { alpha: 0.7, beta: 0.3 };
-        let found = probes.through(rule.into(), weight, &x, &relevance).unwrap();
+        let mean = probes.through(rule.into(), weight, &x, &relevance).unwrap();
         let (mut of_weight, mut of_inputs) = ([0.0_f64; 6], [0.0_f64; 6]);
         let rows = probes.rows(weight, 3);
         for k in 0..5 {
@@ -147,7 +147,7 @@ mod tests {
             add(&mut of_weight, &draw.weights.unwrap());
             add(&mut of_inputs, &draw.inputs);
         }
-        for (have, want) in [(&found.weight, of_weight), (&found.inputs, of_inputs)] {
+        for (have, want) in [(&mean.weight, of_weight), (&mean.inputs, of_inputs)] {
             for (have, want) in have.dense().iter().zip(want) {
                 assert!((f64::from(*have) - want).abs() < 1e-5, "{have}, not {want}");
             }

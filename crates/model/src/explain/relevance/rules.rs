@@ -263,10 +263,10 @@ mod tests {
         Host::from_vec(rows, columns, (0..rows * columns).map(|_| next()).collect())
     }
 
-    fn near(found: f64, expected: f64) {
+    fn near(value: f64, expected: f64) {
         assert!(
-            (found - expected).abs() <= 1e-4 * expected.abs().max(1.0),
-            "{found}, not {expected}"
+            (value - expected).abs() <= 1e-4 * expected.abs().max(1.0),
+            "{value}, not {expected}"
         );
     }
 
@@ -310,13 +310,13 @@ mod tests {
             };
             (0..7).filter(|&i| in_q(t, j, i)).map(share).sum()
         };
-        let found = activation(ActivationRule::Positive, &x, r.clone());
+        let propagated = activation(ActivationRule::Positive, &x, r.clone());
         for t in 0..5 {
             for j in 0..7 {
-                assert_eq!(found.row(t)[j], printed(t, j));
+                assert_eq!(propagated.row(t)[j], printed(t, j));
             }
         }
-        assert!(total(&found) != total(&r));
+        assert!(total(&propagated) != total(&r));
         let numbers = |host: &Host| host.dense().to_vec();
         let unchanged = activation(ActivationRule::Unchanged, &x, r.clone());
         assert_eq!(numbers(&unchanged), numbers(&r));
@@ -339,35 +339,36 @@ mod tests {
             Host::from_vec(1, 2, vec![3.0, -1.0]),
             Host::from_vec(1, 1, vec![10.0]),
         );
-        let found = linear(AlphaBeta { alpha: 2.0, beta: -1.0 }, &x, &w, None, &r, true).unwrap();
-        assert_eq!(found.inputs.dense().to_vec(), [20.0, -10.0]);
-        assert_eq!(found.weights.unwrap().dense().to_vec(), [20.0, -10.0]);
-        let found = linear(AlphaBeta::default(), &x, &w, None, &r, false).unwrap();
-        assert_eq!(found.inputs.dense().to_vec(), [10.0, 0.0]);
+        let relevance =
+            linear(AlphaBeta { alpha: 2.0, beta: -1.0 }, &x, &w, None, &r, true).unwrap();
+        assert_eq!(relevance.inputs.dense().to_vec(), [20.0, -10.0]);
+        assert_eq!(relevance.weights.unwrap().dense().to_vec(), [20.0, -10.0]);
+        let relevance = linear(AlphaBeta::default(), &x, &w, None, &r, false).unwrap();
+        assert_eq!(relevance.inputs.dense().to_vec(), [10.0, 0.0]);
         // α = ½, as in the paper: half to each sign.
         let half = AlphaBeta { alpha: 0.5, beta: 0.5 };
-        let found = linear(half, &x, &w, None, &r, true).unwrap();
-        assert_eq!(found.inputs.dense().to_vec(), [5.0, 5.0]);
-        assert_eq!(found.weights.unwrap().dense().to_vec(), [5.0, 5.0]);
+        let relevance = linear(half, &x, &w, None, &r, true).unwrap();
+        assert_eq!(relevance.inputs.dense().to_vec(), [5.0, 5.0]);
+        assert_eq!(relevance.weights.unwrap().dense().to_vec(), [5.0, 5.0]);
         // With a bias of 2 in Z, the positive contributions are 6 and 2, of which 6 is propagated;
         // a bias of −3 is three quarters of the negative contributions.
         let with_bias = LinearRule { bias_in_z: true, ..half.into() };
-        let found = linear(with_bias, &x, &w, Some(&[2.0]), &r, false).unwrap();
-        assert_eq!(found.inputs.dense().to_vec(), [3.75, 5.0]);
-        let found = linear(with_bias, &x, &w, Some(&[-3.0]), &r, false).unwrap();
-        assert_eq!(found.inputs.dense().to_vec(), [5.0, 1.25]);
+        let relevance = linear(with_bias, &x, &w, Some(&[2.0]), &r, false).unwrap();
+        assert_eq!(relevance.inputs.dense().to_vec(), [3.75, 5.0]);
+        let relevance = linear(with_bias, &x, &w, Some(&[-3.0]), &r, false).unwrap();
+        assert_eq!(relevance.inputs.dense().to_vec(), [5.0, 1.25]);
         assert_eq!(
             linear(half, &x, &w, Some(&[2.0]), &r, false).unwrap().inputs.dense().to_vec(),
             [5.0, 5.0]
         );
         // LRP-0: 6/5 and −1/5 of the relevance, and half of that with a bias of 5 in z.
         let lrp_0 = LinearRule { shares: Shares::Lrp0, bias_in_z: true };
-        let found = linear(lrp_0, &x, &w, None, &r, true).unwrap();
-        assert_eq!(found.inputs.dense().to_vec(), [12.0, -2.0]);
-        assert_eq!(found.weights.unwrap().dense().to_vec(), [12.0, -2.0]);
-        let found = linear(lrp_0, &x, &w, Some(&[5.0]), &r, true).unwrap();
-        assert_eq!(found.inputs.dense().to_vec(), [6.0, -1.0]);
-        assert_eq!(found.weights.unwrap().dense().to_vec(), [6.0, -1.0]);
+        let relevance = linear(lrp_0, &x, &w, None, &r, true).unwrap();
+        assert_eq!(relevance.inputs.dense().to_vec(), [12.0, -2.0]);
+        assert_eq!(relevance.weights.unwrap().dense().to_vec(), [12.0, -2.0]);
+        let relevance = linear(lrp_0, &x, &w, Some(&[5.0]), &r, true).unwrap();
+        assert_eq!(relevance.inputs.dense().to_vec(), [6.0, -1.0]);
+        assert_eq!(relevance.weights.unwrap().dense().to_vec(), [6.0, -1.0]);
         // A sum of 3 and 1 with relevance 8 gives 6 and 2.
         let (x, y) = (Host::from_vec(1, 1, vec![3.0]), Host::from_vec(1, 1, vec![1.0]));
         let (of_x, of_y) = sum(&x, &y, &Host::from_vec(1, 1, vec![8.0]));

@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn rounding_is_towards_zero() {
-        let one = f64::from(1.0_f32.next_up());
+        let next = f64::from(1.0_f32.next_up());
         for (x, expected) in [
-            (one, 1.0_f32.next_up()),
-            (one - 1e-12, 1.0),
-            (-one + 1e-12, -1.0),
+            (next, 1.0_f32.next_up()),
+            (next - 1e-12, 1.0),
+            (-next + 1e-12, -1.0),
             (1e-46, 0.0),
             (-1e-46, 0.0),
             (1e300, f32::MAX),

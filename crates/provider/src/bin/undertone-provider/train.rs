@@ -56,8 +56,8 @@ impl Train {
             trained.releases,
             trained.owners
         ));
-        if let Some(Metrics::Classification(found)) = &trained.metrics {
-            let accuracy = 100.0 * found.accuracy;
+        if let Some(Metrics::Classification(scores)) = &trained.metrics {
+            let accuracy = 100.0 * scores.accuracy;
             output::line(format_args!("accuracy on the public file: {accuracy:.1} %"));
         }
         output::line(format_args!("promised to owners: {}", trained.promise));

@@ -14,12 +14,12 @@ fn open(place: Open) -> Box<dyn Store> {
 }
 
 pub fn releases(ids: std::ops::Range<u8>, add: f32) -> Vec<Release> {
-    let one = |id: u8| Release {
+    let release = |id: u8| Release {
         id: [id; 16],
         label: u32::from(id % 2),
         numbers: vec![f32::from(id) + add, -1.5],
     };
-    ids.map(one).collect()
+    ids.map(release).collect()
 }
 
 pub fn sent(token: &str, epoch: u32, releases: Vec<Release>) -> Contribution {
@@ -31,15 +31,15 @@ pub fn new_of(stored: &Stored) -> Option<u64> {
 }
 
 pub fn all(store: &mut dyn Store, epoch: u32) -> Vec<(u32, Vec<f32>)> {
-    let mut found = Vec::new();
+    let mut releases = Vec::new();
     store
         .read(epoch, 3, &mut |numbers, labels| {
             assert!(labels.len() <= 3 && numbers.len() == 2 * labels.len());
-            found.extend(labels.into_iter().zip(numbers.chunks(2).map(<[f32]>::to_vec)));
+            releases.extend(labels.into_iter().zip(numbers.chunks(2).map(<[f32]>::to_vec)));
             Ok(())
         })
         .unwrap();
-    found
+    releases
 }
 
 pub fn what_is_sent_again_counts_once_and_survives_the_process(place: Open) {
@@ -76,9 +76,9 @@ pub fn another_release_under_an_id_is_refused(place: Open) {
     let good = sent(&token, 0, releases(6..8, 0.0));
     let stored = store.store(&[forged, good], 1000).unwrap();
     assert_eq!((&stored[0], new_of(&stored[1])), (&Stored::Conflict, Some(2)));
-    let found = all(store.as_mut(), 0);
-    assert_eq!(found.len(), 5);
-    assert!(found.contains(&(0, vec![2.0, -1.5])));
+    let all_stored = all(store.as_mut(), 0);
+    assert_eq!(all_stored.len(), 5);
+    assert!(all_stored.contains(&(0, vec![2.0, -1.5])));
     assert_eq!(store.counts().unwrap().of_epoch(0), 5);
     // In another epoch it is a different release.
     let other = sent(&token, 1, releases(2..6, 0.25));
@@ -135,16 +135,16 @@ pub fn a_store_of_another_task_is_refused(place: Open) {
 /// Two processes store the same frames at the same time, in opposite orders: each release counts
 /// once, limits apply to both together, and a revocation by one also affects the other.
 pub fn two_processes_agree(place: Open) {
-    let (mut one, mut other) = (open(place), open(place));
-    let ada = new_token(one.as_mut(), "ada", 1000).unwrap();
-    let bob = new_token(other.as_mut(), "bob", 3).unwrap();
-    let said = new_token(other.as_mut(), "ada", 4).unwrap_err().to_string();
+    let (mut first, mut second) = (open(place), open(place));
+    let ada = new_token(first.as_mut(), "ada", 1000).unwrap();
+    let bob = new_token(second.as_mut(), "bob", 3).unwrap();
+    let said = new_token(second.as_mut(), "ada", 4).unwrap_err().to_string();
     assert!(said.contains("already"), "{said}");
     let frames: Vec<Contribution> =
         (0..20).map(|i| sent(&ada, 0, releases(i * 5..i * 5 + 10, 0.0))).collect();
     let backwards: Vec<Contribution> = frames.iter().rev().cloned().collect();
     let new: Vec<u64> = std::thread::scope(|scope| {
-        let storing = [(&mut one, &frames), (&mut other, &backwards)].map(|(store, frames)| {
+        let storing = [(&mut first, &frames), (&mut second, &backwards)].map(|(store, frames)| {
             scope.spawn(move || {
                 let stored = frames.chunks(3).flat_map(|few| store.store(few, 1_000_000).unwrap());
                 stored.map(|stored| new_of(&stored).unwrap()).sum::<u64>()
@@ -153,19 +153,19 @@ pub fn two_processes_agree(place: Open) {
         storing.map(|thread| thread.join().unwrap()).into()
     });
     assert_eq!(new.iter().sum::<u64>(), 105);
-    assert_eq!(all(one.as_mut(), 0).len(), 105);
-    assert_eq!(other.counts().unwrap().of_epoch(0), 105);
-    assert_eq!(other.owners().unwrap()[0].releases, 105);
+    assert_eq!(all(first.as_mut(), 0).len(), 105);
+    assert_eq!(second.counts().unwrap().of_epoch(0), 105);
+    assert_eq!(second.owners().unwrap()[0].releases, 105);
     // A limit of the owner, and one for all owners.
     let of_bob = |ids| sent(&bob, 0, releases(ids, 0.0));
-    assert_eq!(new_of(&one.store(&[of_bob(0..2)], 1000).unwrap()[0]), Some(2));
-    assert_eq!(other.store(&[of_bob(2..4)], 1000).unwrap(), [Stored::Full]);
-    assert_eq!(other.store(&[of_bob(2..3)], 107).unwrap(), [Stored::Full]);
-    assert_eq!(new_of(&other.store(&[of_bob(2..3)], 108).unwrap()[0]), Some(1));
-    assert!(other.revoke("bob").unwrap());
-    assert_eq!(one.store(&[of_bob(0..2)], 1000).unwrap(), [Stored::NotAllowed]);
-    assert_eq!(one.owner_of(&token_hash(&bob)).unwrap(), None);
-    assert_eq!(one.counts().unwrap().owners, 1);
+    assert_eq!(new_of(&first.store(&[of_bob(0..2)], 1000).unwrap()[0]), Some(2));
+    assert_eq!(second.store(&[of_bob(2..4)], 1000).unwrap(), [Stored::Full]);
+    assert_eq!(second.store(&[of_bob(2..3)], 107).unwrap(), [Stored::Full]);
+    assert_eq!(new_of(&second.store(&[of_bob(2..3)], 108).unwrap()[0]), Some(1));
+    assert!(second.revoke("bob").unwrap());
+    assert_eq!(first.store(&[of_bob(0..2)], 1000).unwrap(), [Stored::NotAllowed]);
+    assert_eq!(first.owner_of(&token_hash(&bob)).unwrap(), None);
+    assert_eq!(first.counts().unwrap().owners, 1);
 }
 
 /// A deleted owner's releases are neither used for training nor counted toward limits; those of

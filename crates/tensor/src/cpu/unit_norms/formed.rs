@@ -208,7 +208,7 @@ fn weighted_block(
             // Sixteen values per running sum, as in `weighted_square`.
             let mut sum = 0.0;
             for half in 0..2 {
-                let (mut one, mut other) = ([0.0_f32; 16], [0.0_f32; 16]);
+                let (mut even, mut odd) = ([0.0_f32; 16], [0.0_f32; 16]);
                 for i in half * SIDE / 2..(half + 1) * SIDE / 2 {
                     let from: &[f32; SIDE] =
                         weights[i * stride..].first_chunk().expect("a whole row");
@@ -217,13 +217,13 @@ fn weighted_block(
                     prefetch(from.as_ptr().wrapping_add(SIDE + 16));
                     let ((x, _), (w, _)) = (rows[i].as_chunks::<16>(), from.as_chunks::<16>());
                     for k in 0..16 {
-                        one[k] = (x[0][k] * x[0][k]).mul_add(w[0][k], one[k]);
+                        even[k] = (x[0][k] * x[0][k]).mul_add(w[0][k], even[k]);
                     }
                     for k in 0..16 {
-                        other[k] = (x[1][k] * x[1][k]).mul_add(w[1][k], other[k]);
+                        odd[k] = (x[1][k] * x[1][k]).mul_add(w[1][k], odd[k]);
                     }
                 }
-                sum += f64::from(sum_lanes(one)) + f64::from(sum_lanes(other));
+                sum += f64::from(sum_lanes(even)) + f64::from(sum_lanes(odd));
             }
             sum
         },

@@ -43,8 +43,9 @@ fn blocks_in_registers(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
     let high = _mm512_mask_add_epi32(high, _mm512_cmplt_epu32_mask(low, lanes), high, all(1));
     let [c0, c1, c2, c3] = CONSTANTS.map(all);
     let [k0, k1, k2, k3, k4, k5, k6, k7] = key.map(all);
-    let (one, other) = (all(stream as u32), all((stream >> 32) as u32));
-    let start = [c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, low, high, one, other];
+    let (stream_low, stream_high) = (all(stream as u32), all((stream >> 32) as u32));
+    let start =
+        [c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, low, high, stream_low, stream_high];
     let mut s = start;
     for _ in 0..10 {
         double_round!(&mut s);

@@ -347,11 +347,11 @@ fn pointer(matrix: &CudaMatrix) -> *const c_void {
 }
 
 /// Combines the status of two calls.
-fn worse(one: Status, other: Status) -> Status {
-    match (one, other) {
-        (SUCCESS, other) => other,
+fn worse(first: Status, second: Status) -> Status {
+    match (first, second) {
+        (SUCCESS, second) => second,
         (IN_PROGRESS, SUCCESS) => IN_PROGRESS,
-        (IN_PROGRESS, other) => other,
+        (IN_PROGRESS, second) => second,
         (failure, _) => failure,
     }
 }

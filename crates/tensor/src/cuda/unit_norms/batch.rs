@@ -143,7 +143,7 @@ impl Batch {
         let norms = gpu.allocate((rows * self.normed.len()).max(1) * size_of::<f64>())?;
         // Matrices with the same number of rows, usually all of them, share one launch.
         let mut place = 0;
-        for same in self.normed.chunk_by(|one, other| one.rows() == other.rows()) {
+        for same in self.normed.chunk_by(|left, right| left.rows() == right.rows()) {
             let words = same.iter().flat_map(|matrix| {
                 [matrix.pointer(), matrix.stride() as u64, matrix.columns() as u64]
             });

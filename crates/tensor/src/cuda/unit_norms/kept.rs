@@ -1,12 +1,12 @@
 //! Kept gradients: the gradient of each unit, formed and stored in f32.
 //!
 //! **Statement.** Let g̃ be the gradient of a unit as it is stored. The unit adds c g̃ to the sum,
-//! each coordinate multiplied by c in f32; the norm of this contribution is at most c times the
-//! root of the sum that [`squared_rows`] adds. *Proof:* The norm is computed from the stored
-//! values, so the error of forming them, whatever its size, is in both. The square of an f32 is
-//! exact in f64, and a sum of n ≤ 2²⁶ of them has a relative error of less than 2⁻²⁶, far below the
-//! 10⁻⁶ that is added. A rounded product c g̃_j exceeds c |g̃_j| by at most 2⁻²⁴ of it, or by 2⁻¹⁵⁰
-//! if it is subnormal: √n times 2⁻¹⁵⁰ is less than 10⁻⁶ of any clipping norm. ∎
+//! with each coordinate multiplied by c in f32. The norm of this contribution is at most c times
+//! the square root of the sum that [`squared_rows`] adds. *Proof:* The norm is computed from the
+//! stored values, so the error of forming them, whatever its size, affects both alike. The square
+//! of an f32 is exact in f64, and a sum of n ≤ 2²⁶ of them has a relative error of less than 2⁻²⁶,
+//! far below the 10⁻⁶ that is added. A rounded product c g̃_j exceeds c |g̃_j| by at most 2⁻²⁴ of
+//! it, or by 2⁻¹⁵⁰ if it is subnormal: √n times 2⁻¹⁵⁰ is less than 10⁻⁶ of any clipping norm. ∎
 //!
 //! A unit's gradient is a function of its own rows: a block of threads computes one tile, 64 tokens
 //! at a time starting with the unit's first, independently of the rest of the batch. Its bits are
@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::unit_norms::SquareWeights;
 use std::sync::Arc;
 
-/// Pipeline stages of 64 tokens that a block holds for bf16 factors, as in the kernel.
+/// Number of pipeline stages of 64 tokens that a block holds for bf16 factors, as in the kernel.
 const STAGES: usize = 3;
 
 /// The gradient Σ_t l_t ⊗ r_t of each unit: one row of f32 per unit.
@@ -59,8 +59,8 @@ pub fn gradients(left: &CudaMatrix, right: &CudaMatrix, ranges: Ranges) -> Resul
     ];
     let blocks = (across * down * ranges.len(), 1);
     let grid = Grid { blocks, threads: (256, 1), shared: shared as u32 };
-    // SAFETY: all ranges are rows of both factors; the output is new and has one row per range, with
-    // room for the product of the factors' columns.
+    // SAFETY: all ranges are rows of both factors; the output is new and has one row per range,
+    // with room for the product of the factors' columns.
     unsafe { left.gpu().launch(source.kernel("unit_gradients"), grid, arguments)? };
     Ok(gradients)
 }

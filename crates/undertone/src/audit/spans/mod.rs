@@ -93,9 +93,9 @@ mod tests {
         let names = names::Names::from_list(["vince kaminski"].into_iter());
         let finder = Together(vec![Box::new(patterns::Patterns::default()), Box::new(names)]);
         let text = "Ask vince kaminski <vince.kaminski@enron.com> or call 713-853-3848.".to_owned();
-        let found = finder.find(std::slice::from_ref(&text)).unwrap().remove(0);
+        let spans = finder.find(std::slice::from_ref(&text)).unwrap().remove(0);
         let actual: Vec<(&str, EntityKind)> =
-            found.iter().map(|span| (&text[span.range()], span.kind)).collect();
+            spans.iter().map(|span| (&text[span.range()], span.kind)).collect();
         let expected = [
             ("vince kaminski", EntityKind::Person),
             ("vince.kaminski@enron.com", EntityKind::Email),

@@ -186,8 +186,8 @@ mod tests {
     use super::*;
 
     fn names_in(names: &Names, text: &str) -> Vec<String> {
-        let found = names.find(&[text.to_owned()]).unwrap().remove(0);
-        found.iter().map(|span| text[span.range()].to_owned()).collect()
+        let spans = names.find(&[text.to_owned()]).unwrap().remove(0);
+        spans.iter().map(|span| text[span.range()].to_owned()).collect()
     }
 
     #[test]

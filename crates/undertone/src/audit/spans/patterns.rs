@@ -62,12 +62,16 @@ impl Finder for Patterns {
         let of = |text: &String| {
             let mut spans = Vec::new();
             for (kind, form) in &self.kinds {
-                for found in form.find_iter(text) {
-                    let digits = found.as_str().bytes().filter(u8::is_ascii_digit).count();
+                for matched in form.find_iter(text) {
+                    let digits = matched.as_str().bytes().filter(u8::is_ascii_digit).count();
                     let is_phone = *kind == EntityKind::Phone;
-                    let alone = stands_alone(text, found.start(), found.end());
+                    let alone = stands_alone(text, matched.start(), matched.end());
                     if !is_phone || (alone && digits >= FEWEST_DIGITS) {
-                        spans.push(Span { start: found.start(), end: found.end(), kind: *kind });
+                        spans.push(Span {
+                            start: matched.start(),
+                            end: matched.end(),
+                            kind: *kind,
+                        });
                     }
                 }
             }
@@ -85,8 +89,8 @@ mod tests {
     fn matches_in(text: &str) -> Vec<String> {
         let patterns = Patterns::default();
         assert_eq!(patterns.kinds.len(), 3);
-        let found = patterns.find(&[text.to_owned()]).unwrap().remove(0);
-        found.iter().map(|span| text[span.range()].to_owned()).collect()
+        let spans = patterns.find(&[text.to_owned()]).unwrap().remove(0);
+        spans.iter().map(|span| text[span.range()].to_owned()).collect()
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Tagger {
 
     /// BIO mark of each token of each sequence, including special tokens.
     fn marks(&self, examples: &[Example]) -> Result<Vec<Vec<Mark>>> {
-        let mut found = vec![Vec::new(); examples.len()];
+        let mut marks = vec![Vec::new(); examples.len()];
         let limits = Limits::default();
         for piece in pieces(examples, limits.sequences, limits.tokens) {
             let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
@@ -66,10 +66,10 @@ impl Tagger {
             for (row, &i) in piece.iter().enumerate() {
                 let rows = batch.range(row);
                 let of = |row: usize| self.marks[likeliest(&values[row * columns..][..columns])];
-                found[i] = rows.map(of).collect();
+                marks[i] = rows.map(of).collect();
             }
         }
-        Ok(found)
+        Ok(marks)
     }
 }
 

@@ -200,9 +200,9 @@ fn follow(
     }
     let mut missing: Vec<&Place> = places.iter().filter(|place| place.rank > rank).collect();
     let door = Door::new(listener, &key, rank as u32);
-    while let Some(one) = missing.first() {
+    while let Some(awaited) = missing.first() {
         let Some((caller, stream)) = door.next(deadline) else {
-            return Err(lost(one.rank, &one.host));
+            return Err(lost(awaited.rank, &awaited.host));
         };
         if let Some(i) = missing.iter().position(|place| place.rank == caller.rank as usize) {
             let place = missing.remove(i);
@@ -277,9 +277,9 @@ fn reach(
     callee: u32,
     caller: Caller,
 ) -> Option<TcpStream> {
-    let found =
+    let resolved =
         addresses.iter().filter_map(|address| (address.as_str(), port).to_socket_addrs().ok());
-    found.flatten().find_map(|address| {
+    resolved.flatten().find_map(|address| {
         let mut stream = TcpStream::connect_timeout(&address, ANSWER).ok()?;
         call(&mut stream, key, callee, caller).ok()?;
         Some(stream)

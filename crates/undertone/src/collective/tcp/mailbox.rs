@@ -84,8 +84,8 @@ impl Mailbox {
     pub fn take(&self, rank: usize, number: u64) -> Result<Vec<u8>> {
         let mut state = lock(&self.state);
         loop {
-            if let Some((found, bytes)) = state.waiting[rank].pop_front() {
-                return if found == number { Ok(bytes) } else { Err(Error::out_of_step()) };
+            if let Some((received, bytes)) = state.waiting[rank].pop_front() {
+                return if received == number { Ok(bytes) } else { Err(Error::out_of_step()) };
             }
             if let Some(fault) = &state.fault {
                 return Err(fault.clone());

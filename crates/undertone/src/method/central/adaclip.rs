@@ -106,10 +106,10 @@ impl Allocator for Adaclip {
         for (id, means) in released.means(GradientStatistic::Square, parameters)? {
             let Some(squares) = &mut self.squares[id.index()] else { continue };
             let sides = [(&mut squares.rows, means.rows), (&mut squares.columns, means.columns)];
-            for (kept, found) in
-                sides.into_iter().flat_map(|(kept, found)| kept.iter_mut().zip(found))
+            for (kept, square) in
+                sides.into_iter().flat_map(|(kept, squares)| kept.iter_mut().zip(squares))
             {
-                *kept = beta * *kept + (1.0 - beta) * found as f32;
+                *kept = beta * *kept + (1.0 - beta) * square as f32;
             }
         }
         self.seen = true;

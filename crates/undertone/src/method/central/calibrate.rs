@@ -117,14 +117,14 @@ impl CentralPlan {
             return Ok(None);
         };
         let StatisticsPlan { share, sensitivity } = statistics;
-        let found = noise_multiplier(share * epsilon, self.delta, 1.0, 1, Accountant::Auto);
-        let found = found.map_err(|_| {
+        let calibrated = noise_multiplier(share * epsilon, self.delta, 1.0, 1, Accountant::Auto);
+        let calibrated = calibrated.map_err(|_| {
             Error::plan(format!(
                 "{share} of ε = {epsilon} is too little for the histograms of [synthesis]: raise \
                  synthesis.statistics_share or privacy.epsilon"
             ))
         })?;
-        let noise_multiplier = found.noise * sensitivity;
+        let noise_multiplier = calibrated.noise * sensitivity;
         Ok(Some(Event::Gaussian { noise_multiplier, sensitivity }))
     }
 
@@ -133,7 +133,7 @@ impl CentralPlan {
         let AllocationPlan::RapFt(rap_ft) = &self.allocation else { return Ok(None) };
         let MapSource::Noised { epsilon, examples, .. } = rap_ft.source else { return Ok(None) };
         let sampling_rate = (examples as f64 / units.max(1) as f64).min(1.0);
-        let found = noise_multiplier(epsilon, self.delta, sampling_rate, 1, Accountant::Auto)?;
-        Ok(Some(Event::PoissonGaussian { noise_multiplier: found.noise, sampling_rate }))
+        let calibrated = noise_multiplier(epsilon, self.delta, sampling_rate, 1, Accountant::Auto)?;
+        Ok(Some(Event::PoissonGaussian { noise_multiplier: calibrated.noise, sampling_rate }))
     }
 }

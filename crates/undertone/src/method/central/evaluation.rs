@@ -3,9 +3,9 @@
 //! # Statement
 //!
 //! E metrics, each a Gaussian mechanism with noise multiplier σ, compose to one Gaussian mechanism
-//! with noise multiplier σ/√E. That is one entry of the ledger, recorded before the first step,
-//! whose ε alone is `evaluation.epsilon`; the noise of the steps is calibrated so that everything
-//! together has the run's ε. A run that stops early has paid for all E.
+//! with noise multiplier σ/√E. It is one entry of the ledger, recorded before the first step, and
+//! its ε alone is `evaluation.epsilon`. The noise of the steps is calibrated so that everything
+//! together has the run's ε. A run that stops early has paid for all E metrics.
 
 use super::plan::CentralPlan;
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ use undertone_run::{ReleasedMetric, TrainingSection};
 pub struct EvaluationPlan {
     /// ε of all of them together.
     pub epsilon: f64,
-    /// Number of epochs from one to the next.
+    /// Number of epochs from one release to the next.
     pub every: u32,
 }
 
@@ -44,8 +44,9 @@ impl CentralPlan {
     pub(super) fn evaluation_event(&self, training: &TrainingSection) -> Result<Option<Event>> {
         let Some(evaluation) = &self.evaluation else { return Ok(None) };
         evaluation.releases(training)?;
-        let found = noise_multiplier(evaluation.epsilon, self.delta, 1.0, 1, Accountant::Auto)?;
-        Ok(Some(Event::Gaussian { noise_multiplier: found.noise, sensitivity: 1.0 }))
+        let calibrated =
+            noise_multiplier(evaluation.epsilon, self.delta, 1.0, 1, Accountant::Auto)?;
+        Ok(Some(Event::Gaussian { noise_multiplier: calibrated.noise, sensitivity: 1.0 }))
     }
 }
 
@@ -107,7 +108,8 @@ mod tests {
         Plan::parse(RUN, &changes).map_err(|e| e.to_string())
     }
 
-    /// Metrics and steps together have the stated ε, and the metrics alone theirs.
+    /// Metrics and steps together have the stated ε, and the metrics alone have
+    /// `evaluation.epsilon`.
     #[test]
     fn the_total_is_the_stated_epsilon() {
         for schedule in ["privacy.schedule=uniform", "privacy.schedule=linear"] {

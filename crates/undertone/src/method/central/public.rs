@@ -53,9 +53,9 @@ impl PublicGradients<'_> {
         self.walk(callback, &mut |learner, step, examples| {
             let sum = clipped_sum(learner, step, examples)?;
             let parameters = &learner.model.parameters;
-            for (id, parameter) in parameters.iter().filter(|(_, one)| one.trainable) {
-                let found = importance.observe_raw(id, sum.get(id), &parameter.value);
-                found.map_err(crate::model::Error::from)?;
+            for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
+                let observed = importance.observe_raw(id, sum.get(id), &parameter.value);
+                observed.map_err(crate::model::Error::from)?;
             }
             Ok(())
         })?;

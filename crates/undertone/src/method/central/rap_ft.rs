@@ -293,10 +293,10 @@ mod tests {
             let published = PublishedRapFt::new(&clip, &map, irrelevance, &parameters);
             let map = ReleasedRelevanceMap::of_public(map);
             let proved = RapFt::new(&clip, &map, irrelevance, &parameters);
-            for found in [published.allocation(0.6), proved.allocation(0.6)] {
-                assert_eq!(found.bounds, wanted.bounds);
-                assert_eq!(found.stds, wanted.stds);
-                assert_eq!(found.noise_multiplier(), wanted.noise_multiplier());
+            for allocation in [published.allocation(0.6), proved.allocation(0.6)] {
+                assert_eq!(allocation.bounds, wanted.bounds);
+                assert_eq!(allocation.stds, wanted.stds);
+                assert_eq!(allocation.noise_multiplier(), wanted.noise_multiplier());
             }
         }
     }

@@ -45,14 +45,14 @@ pub fn map(
     let mut each = |data: &Dataset, examples: &[usize], add: &mut dyn FnMut(&[Vec<f32>])| {
         let (memory, begun) = (PartOfRun::begin(), Instant::now());
         for (done, &example) in examples.iter().enumerate() {
-            let found = match &data.masking {
+            let relevance = match &data.masking {
                 Some(masking) => {
                     let key = secret.key(purpose::MASKING);
                     explainer.relevance(&masking.in_relevance_map(&data.examples, example, key))?
                 }
                 None => explainer.relevance(&data.examples[example])?,
             };
-            add(&found.of);
+            add(&relevance.of);
             callback(TrainingEvent::Relevance { done: done + 1, examples: examples.len() });
         }
         cost = (!examples.is_empty()).then(|| RelevanceCost {

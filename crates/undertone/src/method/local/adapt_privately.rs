@@ -26,7 +26,7 @@ use undertone_run::{AdaptSection, Adaptation, OptimizerKind};
 pub fn adapt_privately(
     model: &mut Model,
     data: &Dataset,
-    (asked, found, recorded): (&AdaptSection, &Adaptation, Recorded),
+    (asked, adaptation, recorded): (&AdaptSection, &Adaptation, Recorded),
     secret: &Secret,
     tape: Option<&Tape>,
     callback: &mut dyn FnMut(TrainingEvent),
@@ -34,8 +34,16 @@ pub fn adapt_privately(
     let trainable: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
     let settings =
         Settings { kind: OptimizerKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
-    let learning_rate = |step: u64| asked.learning_rate() * ramp(step, found.steps);
-    descend(model, data, (found, recorded), (secret, tape), settings, learning_rate, callback)?;
+    let learning_rate = |step: u64| asked.learning_rate() * ramp(step, adaptation.steps);
+    descend(
+        model,
+        data,
+        (adaptation, recorded),
+        (secret, tape),
+        settings,
+        learning_rate,
+        callback,
+    )?;
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(trainable) {
         parameter.trainable = trainable;
     }
@@ -45,7 +53,7 @@ pub fn adapt_privately(
 fn descend(
     model: &mut Model,
     data: &Dataset,
-    (found, recorded): (&Adaptation, Recorded),
+    (adaptation, recorded): (&Adaptation, Recorded),
     (secret, tape): (&Secret, Option<&Tape>),
     settings: Settings,
     learning_rate: impl Fn(u64) -> f64,
@@ -55,7 +63,8 @@ fn descend(
         parameter.trainable = true;
     }
     let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
-    let sampler = PoissonSampler::new(data.units, found.sampling_rate, own.key(purpose::SAMPLING))?;
+    let sampler =
+        PoissonSampler::new(data.units, adaptation.sampling_rate, own.key(purpose::SAMPLING))?;
     let method =
         AllocationMethod::Proved(Box::new(DpSgd::new(&Clip::Automatic, &model.parameters)));
     let protection = Protection { method, noise: Noise::new(&own) };
@@ -63,10 +72,10 @@ fn descend(
     let release = ReleaseId::Adaptation;
     learner.tape = tape.map(|tape| StepTape { tape: tape.clone(), release });
     let members = data.members();
-    for (step, recorded) in (0..found.steps).zip(recorded.each()) {
+    for (step, recorded) in (0..adaptation.steps).zip(recorded.each()) {
         // The expected number of examples, regardless of the actual sample.
-        let divisor = found.sampling_rate * data.units as f64;
-        let noise_multiplier = found.noise_multiplier;
+        let divisor = adaptation.sampling_rate * data.units as f64;
+        let noise_multiplier = adaptation.noise_multiplier;
         let learning_rate = learning_rate(step);
         let settings = StepSettings { number: step, noise_multiplier, divisor, learning_rate };
         let begun = learner.begin_step(settings)?;
@@ -77,7 +86,7 @@ fn descend(
             learner.accumulate(&begun, &batch, None, &mut sum)?;
         }
         learner.release(sum, begun, Cost::Recorded(recorded))?;
-        callback(TrainingEvent::Adaptation { done: step + 1, steps: found.steps });
+        callback(TrainingEvent::Adaptation { done: step + 1, steps: adaptation.steps });
     }
     *model = learner.model;
     Ok(())
@@ -137,7 +146,7 @@ mod tests {
     /// the sum.
     fn released(noise_multiplier: f64, sampling_rate: f64, units: usize, seed: u64) -> Vec<f64> {
         let (before, mut after) = (model(), model());
-        let found = Adaptation { noise_multiplier, sampling_rate, steps: 1 };
+        let adaptation = Adaptation { noise_multiplier, sampling_rate, steps: 1 };
         let settings = Settings {
             kind: OptimizerKind::Sgd,
             momentum: 0.0,
@@ -145,11 +154,11 @@ mod tests {
             ..Settings::default()
         };
         let divisor = sampling_rate * units as f64;
-        let recorded = Recorded::in_tests(found.event(), 1);
+        let recorded = Recorded::in_tests(adaptation.event(), 1);
         descend(
             &mut after,
             &examples(units),
-            (&found, recorded),
+            (&adaptation, recorded),
             (&Secret::from_seed(seed), None),
             settings,
             |_| divisor,
@@ -178,8 +187,8 @@ mod tests {
 
     #[test]
     fn no_example_moves_a_release_by_more_than_one() {
-        let one = norm(&released(1e-7, 1.0, 1, 1));
-        assert!(one <= 1.0 && one > 0.9, "{one}");
+        let moved = norm(&released(1e-7, 1.0, 1, 1));
+        assert!(moved <= 1.0 && moved > 0.9, "{moved}");
         let mut non_private = model();
         let mut sum = crate::gradient::ClippedSum::new(&non_private.parameters);
         non_private.parameters.iter_mut().for_each(|(_, p)| p.trainable = true);
@@ -205,9 +214,9 @@ mod tests {
     fn every_example_is_sampled_independently() {
         // All gradients are equal, so the norm of the sum reveals the number of examples.
         let (units, sampling_rate, trials) = (20, 0.3, 300);
-        let one = norm(&released(1e-7, 1.0, 1, 1));
+        let moved = norm(&released(1e-7, 1.0, 1, 1));
         let counts: Vec<f64> =
-            (0..trials).map(|s| norm(&released(1e-7, sampling_rate, units, s)) / one).collect();
+            (0..trials).map(|s| norm(&released(1e-7, sampling_rate, units, s)) / moved).collect();
         let mean = counts.iter().sum::<f64>() / trials as f64;
         let variance =
             counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / (trials as f64 - 1.0);

@@ -46,8 +46,8 @@ impl LocalPlan {
             all
         };
         let range = (0.1, 1e3);
-        let found = least_noise(share * target, self.delta, Accountant::Auto, range, compose)?;
-        Ok(Some(Adaptation { noise_multiplier: found.noise, sampling_rate, steps }))
+        let calibrated = least_noise(share * target, self.delta, Accountant::Auto, range, compose)?;
+        Ok(Some(Adaptation { noise_multiplier: calibrated.noise, sampling_rate, steps }))
     }
 
     /// Calibrates the plan for a given number of privacy units and classes. The noise of MVG as
@@ -68,15 +68,15 @@ impl LocalPlan {
             sensitivity,
             records_per_unit: self.examples_per_unit,
         };
-        let resolved = |found: Releases| Resolved {
+        let resolved = |planned: Releases| Resolved {
             units,
             steps_per_epoch: (units as u64).div_ceil(training.batch).max(1),
             sampling_rate: None,
-            noise_multipliers: found.noise_multipliers.clone(),
+            noise_multipliers: planned.noise_multipliers.clone(),
             adaptation,
             before,
             evaluation: None,
-            releases: Some(found),
+            releases: Some(planned),
             registered: None,
         };
         let check_path = |noise: &[f64]| {
@@ -116,8 +116,8 @@ impl LocalPlan {
             labels.into_iter().for_each(|event| all.push(event, self.examples_per_unit));
             all
         };
-        let found = least_noise(target, self.delta, Accountant::Auto, (0.02, 1e4), compose)?;
-        Ok(resolved(at(found.noise)))
+        let calibrated = least_noise(target, self.delta, Accountant::Auto, (0.02, 1e4), compose)?;
+        Ok(resolved(at(calibrated.noise)))
     }
 
     /// The training parameters reported to the papers' accountant.
@@ -169,8 +169,8 @@ impl LocalPlan {
             let event = Event::PoissonGaussian { noise_multiplier, sampling_rate };
             nominal.push(event, passes.steps_per_epoch);
         }
-        let found = undertone_accounting::epsilon(&nominal, self.delta, Accountant::Auto)?;
-        Ok(Some(found.epsilon.upper + labels))
+        let answer = undertone_accounting::epsilon(&nominal, self.delta, Accountant::Auto)?;
+        Ok(Some(answer.epsilon.upper + labels))
     }
 }
 
@@ -211,10 +211,10 @@ mod tests {
             .label_event(2)
             .into_iter()
             .for_each(|event| all.push(event, released.records_per_unit));
-        let found =
+        let spent_epsilon =
             undertone_accounting::epsilon(&all, 1e-5, Accountant::Auto).unwrap().epsilon.upper;
         let claimed = local.claimed_epsilon(&plan.training, 67_349).unwrap().unwrap();
-        (claimed, found, resolved.noise_multipliers)
+        (claimed, spent_epsilon, resolved.noise_multipliers)
     }
 
     /// The local DP guarantee of an example with the published settings: SST-2, batches of 32,
@@ -257,15 +257,18 @@ mod tests {
         let event =
             Event::PoissonGaussian { noise_multiplier: noise[0], sampling_rate: 1.0 / 67_349.0 };
         nominal.push(event, 3 * 67_349);
-        let found = undertone_accounting::epsilon(&nominal, 1e-5, Accountant::Rdp).unwrap();
-        assert!(found.epsilon.upper >= claimed - 1e-6, "{found:?}");
+        let answer = undertone_accounting::epsilon(&nominal, 1e-5, Accountant::Rdp).unwrap();
+        assert!(answer.epsilon.upper >= claimed - 1e-6, "{answer:?}");
         let refused = |changes: &[&str]| {
             let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
             Plan::parse(RUN, &changes).unwrap_err().to_string()
         };
-        let one = "privacy.local.accounted_batch=one";
-        assert!(refused(&[one]).contains("mode = \"paper\""));
-        assert!(refused(&[one, paper, "privacy.method=mvg", "-privacy.epsilon"]).contains("ew-ft"));
+        let batch_of_one = "privacy.local.accounted_batch=one";
+        assert!(refused(&[batch_of_one]).contains("mode = \"paper\""));
+        assert!(
+            refused(&[batch_of_one, paper, "privacy.method=mvg", "-privacy.epsilon"])
+                .contains("ew-ft")
+        );
     }
 
     /// EW-FT's table 1: noise in only one epoch.
@@ -362,7 +365,7 @@ mod tests {
             vec!["privacy.method=mvg", "privacy.epsilon=2"],
             vec!["data.author=who", "data.most_per_author=3"],
         ] {
-            let (_, found, _) = spent(&changes);
+            let (_, epsilon, _) = spent(&changes);
             let target = if changes[0].ends_with("=4") {
                 4.0
             } else if changes.contains(&"privacy.epsilon=2") {
@@ -370,7 +373,7 @@ mod tests {
             } else {
                 8.0
             };
-            assert!(found <= target && found > target - 0.01, "{changes:?}: {found}");
+            assert!(epsilon <= target && epsilon > target - 0.01, "{changes:?}: {epsilon}");
         }
     }
 }

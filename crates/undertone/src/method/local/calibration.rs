@@ -20,7 +20,7 @@ pub fn calibration(moments: &Moments, known: &Known) -> (Vec<f32>, Vec<f32>) {
     let noisy = &rows + DMatrix::from_diagonal(&known.variances.clone().into());
     let guess = noisy
         .cholesky()
-        .map_or_else(|| DMatrix::zeros(width, width), |found| found.solve(&rows))
+        .map_or_else(|| DMatrix::zeros(width, width), |decomposition| decomposition.solve(&rows))
         .transpose();
     let mean = moments.mean();
     let bias = &mean - &guess * &mean;

@@ -95,12 +95,12 @@ mod tests {
                 (classes.means[(0, 0)] - 0.4).abs() < 0.02
                     && (classes.means[(0, 1)] + 0.2).abs() < 0.03
             );
-            let found = discriminant(&moments, &known);
+            let fitted = discriminant(&moments, &known);
             // The boundary on the first axis lies halfway between the means, at 0.1, although the
             // classes are unbalanced.
             let difference: Vec<f32> =
-                (0..4).map(|j| found.weights[j] - found.weights[4 + j]).collect();
-            let at = -(found.bias[0] - found.bias[1] + difference[1] * 0.5) / difference[0];
+                (0..4).map(|j| fitted.weights[j] - fitted.weights[4 + j]).collect();
+            let at = -(fitted.bias[0] - fitted.bias[1] + difference[1] * 0.5) / difference[0];
             assert!((at - 0.1).abs() < 0.05, "{label_epsilon:?}: {at}");
             assert!(difference[0] > 5.0 * difference[2].abs());
         }

@@ -103,7 +103,7 @@ pub fn predict_perturbed(
     noise: &EmbeddingNoise,
     first: u64,
 ) -> Result<Vec<Prediction>> {
-    let found = in_batches(
+    let predictions = in_batches(
         examples,
         limits,
         |_| true,
@@ -112,7 +112,7 @@ pub fn predict_perturbed(
             classify(model, batch, Some(&noise.of(&indices, noise.last_epoch())))
         },
     )?;
-    Ok(found.into_iter().flatten().collect())
+    Ok(predictions.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

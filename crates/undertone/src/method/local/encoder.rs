@@ -37,9 +37,9 @@ impl PublicRows {
         let all: Vec<usize> = (0..examples.len()).collect();
         let (mut values, mut columns) = (Vec::new(), 0);
         for piece in micro_batches(&all, examples, 64, 4096) {
-            let found = model.bounded_rows(&Batch::pack(piece.iter().map(|&i| &examples[i])))?.0;
-            columns = found.columns();
-            values.extend_from_slice(&found.dense());
+            let encoded = model.bounded_rows(&Batch::pack(piece.iter().map(|&i| &examples[i])))?.0;
+            columns = encoded.columns();
+            values.extend_from_slice(&encoded.dense());
             if values.len() >= MOST_ROWS * columns {
                 break;
             }

@@ -103,11 +103,11 @@ impl Perturbation {
     /// Fits the linear discriminant in closed form.
     pub fn fit(&self, model: &mut Model, examples: &[Example], cache: &mut Cache) -> Result<()> {
         let moments = self.moments(model, examples, cache, 0)?;
-        let found = discriminant(&moments, &self.known(0, moments.width()));
+        let fitted = discriminant(&moments, &self.known(0, moments.width()));
         let out = model.network.head.out.clone();
-        set(model, out.weight, found.weights)?;
+        set(model, out.weight, fitted.weights)?;
         if let Some(bias) = out.bias {
-            set(model, bias, found.bias)?;
+            set(model, bias, fitted.bias)?;
         }
         Ok(())
     }

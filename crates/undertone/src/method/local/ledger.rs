@@ -25,7 +25,8 @@ pub fn releases(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<Pl
     let Some(embeddings) = &resolved.releases else { return Vec::new() };
     let count = embeddings.records_per_unit;
     let at_first = |event: Event, count: u64| PlannedRelease { epoch: 0, event, count };
-    let adaptation = resolved.adaptation.map(|found| at_first(found.event(), found.steps));
+    let adaptation =
+        resolved.adaptation.map(|adaptation| at_first(adaptation.event(), adaptation.steps));
     let attention = resolved.before.map(|event| at_first(event, 1));
     let labels = plan.label_event(classes).map(|event| at_first(event, count));
     let rows = events(embeddings).into_iter();

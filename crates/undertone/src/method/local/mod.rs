@@ -277,8 +277,9 @@ impl Procedure for Local {
         let head = &model.network.head;
         let mut meter = Meter::new(head.task_head, head.out.outputs);
         let (limits, noise) = (Limits::default(), &self.perturbation.noise);
-        let found = predict_perturbed(model, &data.examples, limits, noise, EVALUATION_INDEX)?;
-        data.examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
+        let predictions =
+            predict_perturbed(model, &data.examples, limits, noise, EVALUATION_INDEX)?;
+        data.examples.iter().zip(&predictions).for_each(|(example, said)| meter.add(example, said));
         Ok(Some(meter.metrics()))
     }
 }

@@ -128,9 +128,9 @@ impl Moments {
 
 /// Eigenvalues, largest first, and eigenvectors as columns.
 pub fn eigen(symmetric: DMatrix<f64>) -> (Vec<f64>, DMatrix<f64>) {
-    let found = SymmetricEigen::new(symmetric);
-    let mut order: Vec<usize> = (0..found.eigenvalues.len()).collect();
-    order.sort_by(|&a, &b| found.eigenvalues[b].total_cmp(&found.eigenvalues[a]));
-    let values = order.iter().map(|&i| found.eigenvalues[i]).collect();
-    (values, found.eigenvectors.select_columns(&order))
+    let decomposition = SymmetricEigen::new(symmetric);
+    let mut order: Vec<usize> = (0..decomposition.eigenvalues.len()).collect();
+    order.sort_by(|&a, &b| decomposition.eigenvalues[b].total_cmp(&decomposition.eigenvalues[a]));
+    let values = order.iter().map(|&i| decomposition.eigenvalues[i]).collect();
+    (values, decomposition.eigenvectors.select_columns(&order))
 }

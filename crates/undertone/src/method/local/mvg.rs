@@ -132,17 +132,17 @@ mod tests {
     #[test]
     fn budgets_are_an_inverted_bell() {
         let middle = Budgets { shift: 0.0, spread: 0.3, least: 1.0, most: 10.0 };
-        let found = middle.of(65);
-        assert_eq!((found[32], found[0], found[64]), (1.0, 10.0, 10.0));
-        assert!(found[..33].windows(2).all(|w| w[0] >= w[1]));
+        let budgets = middle.of(65);
+        assert_eq!((budgets[32], budgets[0], budgets[64]), (1.0, 10.0, 10.0));
+        assert!(budgets[..33].windows(2).all(|w| w[0] >= w[1]));
         // By hand: p = 2·40/64 − 1 = 0.25, G = exp(−0.25²/0.18), and the ends have G =
         // exp(−1/0.18).
         let bell = |p: f64| (-p * p / 0.18).exp();
         let wanted = 1.0 + 9.0 * (1.0 - bell(0.25)) / (1.0 - bell(1.0));
-        assert!((found[40] - wanted).abs() < 1e-12);
+        assert!((budgets[40] - wanted).abs() < 1e-12);
         let least_at = |shift: f64| {
-            let found = Budgets { shift, ..middle }.of(65);
-            found.iter().position(|&e| e == 1.0).unwrap()
+            let budgets = Budgets { shift, ..middle }.of(65);
+            budgets.iter().position(|&e| e == 1.0).unwrap()
         };
         assert_eq!((least_at(-0.5), least_at(0.5)), (16, 48));
     }
@@ -151,9 +151,9 @@ mod tests {
     fn the_mapping_is_the_std_of_mixed_noise() {
         // Compared with a million draws and by hand: √(0.25·1 + 0.25·4) and √(0.04·1 + 0.64·4).
         let contributions = DMatrix::from_row_slice(2, 2, &[0.5, 0.2, 0.5, 0.8]);
-        let found = mapped(&contributions, &[1.0, 2.0]);
+        let stds = mapped(&contributions, &[1.0, 2.0]);
         assert!(
-            (found[0] - 1.25_f64.sqrt()).abs() < 1e-12 && (found[1] - 2.6_f64.sqrt()).abs() < 1e-12
+            (stds[0] - 1.25_f64.sqrt()).abs() < 1e-12 && (stds[1] - 2.6_f64.sqrt()).abs() < 1e-12
         );
         let noise = crate::noise::Noise::new(&crate::noise::Secret::from_seed(1));
         let (mut a, mut b) = (vec![0.0_f32; 1 << 20], vec![0.0_f32; 1 << 20]);
@@ -164,7 +164,7 @@ mod tests {
             let squares: f64 =
                 a.iter().zip(&b).map(|(a, b)| f64::from(share(0) * a + share(1) * b).powi(2)).sum();
             let drawn = (squares / a.len() as f64).sqrt();
-            assert!((drawn / found[j] - 1.0).abs() < 0.005, "{drawn} {}", found[j]);
+            assert!((drawn / stds[j] - 1.0).abs() < 0.005, "{drawn} {}", stds[j]);
         }
     }
 
@@ -188,9 +188,9 @@ mod tests {
     }
 
     /// α = (H_r + H_{r,1/2}) γ² + 2 H_r γ s₂² and β = 2 (nd)^¼ H_r s₂² ζ, as the paper prints them,
-    /// by hand for one row of 4 columns in [0, 1]⁴ with noise of std 2: γ = s₂ = 2, α = 2·4 + 2·2·4 =
-    /// 24, ζ = 2√(−4 ln δ) − 2 ln δ + 4, β = 2·√2·4·ζ and ‖Ψ⁻¹‖ = √(4/16) = ½. With s₂ in place of
-    /// s₂², α = 16 and β halves.
+    /// by hand for one row of 4 columns in [0, 1]⁴ with noise of std 2: γ = s₂ = 2, α = 2·4 +
+    /// 2·2·4 = 24, ζ = 2√(−4 ln δ) − 2 ln δ + 4, β = 2·√2·4·ζ and ‖Ψ⁻¹‖ = √(4/16) = ½. With s₂ in
+    /// place of s₂², α = 16 and β halves.
     #[test]
     fn the_condition_is_printed_with_the_square_of_the_sensitivity() {
         let delta = 1e-5_f64;
@@ -199,13 +199,13 @@ mod tests {
             let beta = 2.0 * 2.0_f64.sqrt() * sensitivity * zeta;
             0.5 * (alpha * 0.5 + beta * 0.5_f64.sqrt())
         };
-        let found = |form| sufficient_epsilon(&[2.0; 4], 1.0, delta, form);
-        assert!((found(Condition::Printed) - wanted(24.0, 4.0)).abs() < 1e-9);
-        assert!((found(Condition::Theorem) - wanted(16.0, 2.0)).abs() < 1e-9);
+        let sufficient = |form| sufficient_epsilon(&[2.0; 4], 1.0, delta, form);
+        assert!((sufficient(Condition::Printed) - wanted(24.0, 4.0)).abs() < 1e-9);
+        assert!((sufficient(Condition::Theorem) - wanted(16.0, 2.0)).abs() < 1e-9);
         // Rows and noise of half the size are the same mechanism, of which only the theorem's form
         // says the same.
         let half = |form| sufficient_epsilon(&[2.0; 4], 0.5, delta, form);
-        assert!((half(Condition::Theorem) - found(Condition::Theorem)).abs() < 1e-9);
-        assert!(half(Condition::Printed) < found(Condition::Printed));
+        assert!((half(Condition::Theorem) - sufficient(Condition::Theorem)).abs() < 1e-9);
+        assert!(half(Condition::Printed) < sufficient(Condition::Printed));
     }
 }

@@ -82,12 +82,12 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
     let settings = &plan.settings;
     let mut config = config_of(settings, plan.mvg().is_some(), prepared.public.text.is_some());
     let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
-    if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.adapt) {
+    if let (Some(calibrated), Some(asked)) = (resolved.adaptation, &plan.adapt) {
         // A run that is interrupted here has saved no weights; on resuming, it computes the same
         // ones.
-        let recorded = record(&mut ledger, 0, found.event(), found.steps)?;
+        let recorded = record(&mut ledger, 0, calibrated.event(), calibrated.steps)?;
         let (model, data) = (&mut prepared.model, &prepared.data);
-        let adaptation = (asked, &found, recorded);
+        let adaptation = (asked, &calibrated, recorded);
         adapt_privately::adapt_privately(model, data, adaptation, secret, tape, callback)?;
     }
     let before: Vec<ParameterId> = prepared.model.network.head.parameters().collect();
@@ -116,7 +116,7 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
         let noise = columns.noise(prepared, resolved, secret, &mut ledger)?;
         let quietest = noise.iter().copied().fold(f64::INFINITY, f64::min);
         facts.loudest_over_quietest = Some(noise.iter().copied().fold(0.0, f64::max) / quietest);
-        let found = if plan.is_published() {
+        let by_column = if plan.is_published() {
             // As published, column j has noise C σ_j, and all columns together move by this number
             // of standard deviations.
             if let Some(releases) = &mut resolved.releases {
@@ -130,9 +130,9 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
         } else {
             direction(&noise)
         };
-        config.direction = Some(found.clone());
+        config.direction = Some(by_column.clone());
         if let Some(layer) = &mut prepared.model.network.sanitizer {
-            layer.direction = Some(found);
+            layer.direction = Some(by_column);
         }
     }
     let norm = f64::from(settings.norm);
@@ -454,8 +454,8 @@ mod tests {
             let squares: f64 = map.weights.iter().map(|w| w * w).sum();
             let std = (squares / map.weights.len() as f64).sqrt();
             let shift = (2.0 * heads as f64).sqrt() / examples as f64;
-            let found = undertone_accounting::gaussian::epsilon(shift / std, 1e-5).upper;
-            assert!((found - 0.7).abs() < 0.02, "{heads}: {found}");
+            let epsilon = undertone_accounting::gaussian::epsilon(shift / std, 1e-5).upper;
+            assert!((epsilon - 0.7).abs() < 0.02, "{heads}: {epsilon}");
         }
     }
 }

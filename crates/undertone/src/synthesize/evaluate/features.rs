@@ -15,7 +15,7 @@ pub fn embeddings(model: &Model, tokenizer: &Tokenizer, texts: &Texts) -> Result
     };
     let examples = texts.texts.iter().map(example).collect::<Result<Vec<_>>>()?;
     let limits = Limits::default();
-    let mut found = vec![Vec::new(); examples.len()];
+    let mut means = vec![Vec::new(); examples.len()];
     for piece in pieces(&examples, limits.sequences, limits.tokens) {
         let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
         let states = model.device().compute(|| model.hidden_states(&batch))?;
@@ -28,8 +28,8 @@ pub fn embeddings(model: &Model, tokenizer: &Tokenizer, texts: &Texts) -> Result
                 mean.iter_mut().zip(row).for_each(|(mean, &x)| *mean += f64::from(x));
             }
             let tokens = (window[1] - window[0]).max(1) as f64;
-            found[text] = mean.into_iter().map(|x| x / tokens).collect();
+            means[text] = mean.into_iter().map(|x| x / tokens).collect();
         }
     }
-    Ok(found)
+    Ok(means)
 }

@@ -1,11 +1,12 @@
-//! MAUVE (Pillutla et al., NeurIPS 2021): the area under the divergence curve of two distributions of
-//! embeddings, which are quantized together by k-means.
+//! MAUVE (Pillutla et al., NeurIPS 2021): the area under the divergence curve of two distributions
+//! of embeddings, which are quantized together by k-means.
 //!
 //! With the histograms P and Q over the clusters and R = λP + (1 − λ)Q, the curve is
 //! (exp(−c·KL(Q‖R)), exp(−c·KL(P‖R))) for λ in (0, 1), with c = 5. As in the package `mauve-text`:
-//! rows are scaled to norm 1, projected to the principal components that explain 90 % of the variance,
-//! and clustered into n/10 clusters, the best of five attempts. Clustering is random, so values agree
-//! with the package's up to about 0.01 to 0.02; those of given histograms agree exactly.
+//! rows are scaled to norm 1, projected onto the principal components that explain 90 % of the
+//! variance, and grouped into n/10 clusters (the best of five attempts). Clustering is random, so
+//! values agree with the package's to within about 0.01 to 0.02; for given histograms they agree
+//! exactly.
 
 use nalgebra::{DMatrix, SymmetricEigen};
 use rand_chacha::ChaCha8Rng;
@@ -17,17 +18,17 @@ const SCALE: f64 = 5.0;
 const MIXTURES: usize = 25;
 /// Share of the variance that the principal components explain.
 const EXPLAINED: f64 = 0.9;
-/// Attempts at clustering, and the most iterations of each.
+/// Number of clustering attempts, and maximum number of iterations of each.
 const ATTEMPTS: u64 = 5;
 const ITERATIONS: usize = 500;
 
 /// MAUVE of two sets of embeddings of the same width, from 0 to 1.
-pub fn mauve(one: &[Vec<f64>], other: &[Vec<f64>]) -> f64 {
-    if one.is_empty() || other.is_empty() {
+pub fn mauve(left: &[Vec<f64>], right: &[Vec<f64>]) -> f64 {
+    if left.is_empty() || right.is_empty() {
         return 0.0;
     }
-    let rows = projected(one.iter().chain(other));
-    let clusters = (one.len().min(other.len()) as f64 / 10.0).round().max(2.0) as usize;
+    let rows = projected(left.iter().chain(right));
+    let clusters = (left.len().min(right.len()) as f64 / 10.0).round().max(2.0) as usize;
     let clusters = clusters.min(rows.len());
     let attempts = (0..ATTEMPTS).map(|seed| clustered(&rows, clusters, seed));
     let best = attempts.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(labels, _)| labels);
@@ -37,7 +38,7 @@ pub fn mauve(one: &[Vec<f64>], other: &[Vec<f64>]) -> f64 {
         labels.iter().for_each(|&label| counts[label] += 1.0 / labels.len() as f64);
         counts
     };
-    mauve_of_histograms(&histogram(&labels[..one.len()]), &histogram(&labels[one.len()..]))
+    mauve_of_histograms(&histogram(&labels[..left.len()]), &histogram(&labels[left.len()..]))
 }
 
 /// MAUVE of two histograms over the same clusters, each of which sums to 1.
@@ -56,12 +57,12 @@ pub fn mauve_of_histograms(p: &[f64], q: &[f64]) -> f64 {
     0.5 * (area(curve) + area(flipped))
 }
 
-/// KL(p‖q), of which q is positive wherever p is.
+/// KL(p‖q), where q is positive wherever p is.
 fn divergence(p: &[f64], q: &[f64]) -> f64 {
     p.iter().zip(q).filter(|(p, _)| **p > 0.0).map(|(p, q)| p * (p / q).ln()).sum()
 }
 
-/// The area under the points, in the order of a falling curve.
+/// The area under a decreasing curve through the points.
 fn area(mut points: Vec<(f64, f64)>) -> f64 {
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
     points.windows(2).map(|w| (w[1].0 - w[0].0) * (w[0].1 + w[1].1) / 2.0).sum()
@@ -91,8 +92,8 @@ fn projected<'a>(rows: impl Iterator<Item = &'a Vec<f64>>) -> Vec<Vec<f64>> {
     let columns: Vec<_> =
         order[..kept].iter().map(|&i| decomposed.eigenvectors.column(i).clone_owned()).collect();
     let axes = DMatrix::from_columns(&columns);
-    let found = matrix * axes;
-    (0..count).map(|i| found.row(i).iter().copied().collect()).collect()
+    let projections = matrix * axes;
+    (0..count).map(|i| projections.row(i).iter().copied().collect()).collect()
 }
 
 fn squared(a: &[f64], b: &[f64]) -> f64 {
@@ -128,11 +129,11 @@ fn clustered(rows: &[Vec<f64>], clusters: usize, seed: u64) -> (Vec<usize>, f64)
             let all = centers.iter().map(|center| squared(row, center)).enumerate();
             all.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(label, _)| label)
         };
-        let found: Vec<usize> = rows.iter().map(closest).collect();
-        if found == labels {
+        let assigned: Vec<usize> = rows.iter().map(closest).collect();
+        if assigned == labels {
             break;
         }
-        labels = found;
+        labels = assigned;
         for (label, center) in centers.iter_mut().enumerate() {
             let own = rows.iter().zip(&labels).filter(|(_, own)| **own == label);
             let (mut sum, mut count) = (vec![0.0; center.len()], 0.0);
@@ -154,8 +155,8 @@ fn clustered(rows: &[Vec<f64>], clusters: usize, seed: u64) -> (Vec<usize>, f64)
 mod tests {
     use super::*;
 
-    /// fixtures/scores/make_mauve.py has values of the package `mauve-text`: of histograms exactly,
-    /// and of embeddings up to its own random clusters.
+    /// Compares with the package `mauve-text` (fixtures/scores/make_mauve.py): exactly for
+    /// histograms, and up to its own random clusters for embeddings.
     #[test]
     fn values_are_those_of_the_package() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/scores/mauve.json");
@@ -164,17 +165,17 @@ mod tests {
         for case in cases["histograms"].as_array().unwrap() {
             let of = |key: &str| -> Vec<f64> { serde_json::from_value(case[key].clone()).unwrap() };
             let expected = case["mauve"].as_f64().unwrap();
-            let found = mauve_of_histograms(&of("p"), &of("q"));
-            assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
+            let actual = mauve_of_histograms(&of("p"), &of("q"));
+            assert!((actual - expected).abs() < 1e-9, "{actual}, not {expected}");
         }
         for case in cases["features"].as_array().unwrap() {
             let of =
                 |key: &str| -> Vec<Vec<f64>> { serde_json::from_value(case[key].clone()).unwrap() };
             let expected = case["mauve"].as_f64().unwrap();
-            let found = mauve(&of("one"), &of("other"));
-            assert!((found - expected).abs() < 0.06, "{found}, not {expected}");
+            let actual = mauve(&of("one"), &of("other"));
+            assert!((actual - expected).abs() < 0.06, "{actual}, not {expected}");
         }
-        // The same histogram twice, of which the package gives 0.75.
+        // The same histogram twice, for which the package returns 0.75.
         assert!((mauve_of_histograms(&[0.5, 0.5], &[0.5, 0.5]) - 1.0).abs() < 1e-9);
     }
 
@@ -193,10 +194,10 @@ mod tests {
                 })
                 .collect()
         };
-        let (one, same, far) = (cloud(0.0), cloud(0.0), cloud(3.0));
-        assert!(mauve(&one, &same) > 0.8, "{}", mauve(&one, &same));
-        assert!(mauve(&one, &far) < 0.1, "{}", mauve(&one, &far));
-        assert!((mauve(&one, &one) - 1.0).abs() < 1e-6);
-        assert_eq!(mauve(&one, &[]), 0.0);
+        let (cloud_at_0, same, far) = (cloud(0.0), cloud(0.0), cloud(3.0));
+        assert!(mauve(&cloud_at_0, &same) > 0.8, "{}", mauve(&cloud_at_0, &same));
+        assert!(mauve(&cloud_at_0, &far) < 0.1, "{}", mauve(&cloud_at_0, &far));
+        assert!((mauve(&cloud_at_0, &cloud_at_0) - 1.0).abs() < 1e-6);
+        assert_eq!(mauve(&cloud_at_0, &[]), 0.0);
     }
 }

@@ -1,14 +1,14 @@
-//! Figures about synthetic rows, each with who may see it.
+//! Figures about synthetic rows, and who may see each of them.
 //!
 //! A figure is **public** if it is a function of the synthetic rows and of public files alone. A
-//! figure that was computed from private rows, such as how often a text repeats one, carries no
-//! noise and no ledger entry covers it: it is **private**, and [`write_figures`] puts it into the
-//! run folder's `private/` and nowhere else. Who may see a figure follows from the texts it was
-//! computed from: every function here takes [`Texts`], which know whose they are.
+//! figure that was computed from private rows, such as how often texts repeat them, has no noise
+//! and is not covered by a ledger entry: it is **private**, and [`write_figures`] writes it only to
+//! the run folder's `private/`. The texts from which a figure is computed determine who may see it:
+//! every function here takes [`Texts`], which know their audience.
 //!
 //! ```text
-//! text.rs    lengths, vocabulary, duplicates, self-BLEU     replay.rs    texts copied from training
-//! mauve.rs   MAUVE of two sets of embeddings                features.rs  embeddings of texts
+//! text.rs    lengths, vocabulary, duplicates, self-BLEU    replay.rs    texts copied from training
+//! mauve.rs   MAUVE of two sets of embeddings               features.rs  embeddings of texts
 //! ```
 
 mod features;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use undertone_run::{RunPaths, read_figures};
 
-    /// A figure on private data is in no file that may be shared.
+    /// No figure on private data is in a file that may be shared.
     #[test]
     fn private_figures_stay_private() {
         let folder = tempfile::tempdir().unwrap();

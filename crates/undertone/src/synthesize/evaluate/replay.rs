@@ -1,5 +1,5 @@
-//! How much of the synthetic texts repeats training texts. These figures are private: that a text is
-//! or is not in the training data is what the guarantee hides.
+//! How much of the synthetic texts repeats training texts. These figures are private: whether a
+//! text is in the training data is what the guarantee hides.
 
 use super::{Figure, Texts};
 use std::collections::HashSet;
@@ -44,8 +44,11 @@ mod tests {
         let training = Texts::private(texts(&["a b c d e f g h i", "the sun"]));
         let synthetic =
             Texts::public(texts(&["The sun", "x A b c d e f g h y", "a b c d e f g i h", "new"]));
-        let found = replay(&synthetic, &training);
-        assert_eq!(found.iter().map(|figure| figure.value).collect::<Vec<_>>(), [0.25, 0.25, 0.2]);
-        assert!(found.iter().all(|figure| figure.seen_by == Audience::Private));
+        let figures = replay(&synthetic, &training);
+        assert_eq!(
+            figures.iter().map(|figure| figure.value).collect::<Vec<_>>(),
+            [0.25, 0.25, 0.2]
+        );
+        assert!(figures.iter().all(|figure| figure.seen_by == Audience::Private));
     }
 }

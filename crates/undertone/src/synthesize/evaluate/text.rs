@@ -1,12 +1,12 @@
-//! What texts are like: lengths, vocabulary, duplicates, and how much they resemble each other.
+//! Properties of texts: lengths, vocabulary, duplicates, and how much they resemble each other.
 
 use super::{Figure, Texts};
 use std::collections::{HashMap, HashSet};
 
-/// Number of texts of which self-BLEU is computed.
+/// Number of texts for which self-BLEU is computed.
 const SELF_BLEU: usize = 500;
 
-/// Describes a set of texts. Words are separated by white space.
+/// Describes a set of texts. Words are separated by whitespace.
 pub fn describe(texts: &Texts, of: &str) -> Vec<Figure> {
     let split: Vec<Vec<&str>> =
         texts.texts.iter().map(|text| text.split_whitespace().collect()).collect();
@@ -49,7 +49,8 @@ fn counts<'a>(text: &'a [&'a str], order: usize) -> Counts<'a> {
     counts
 }
 
-/// How often an n-gram occurs at most in one text, in which text, and in any other.
+/// The maximum number of occurrences of an n-gram in one text, that text, and the maximum in any
+/// other text.
 #[derive(Clone, Copy, Default)]
 struct Most {
     count: u64,
@@ -57,8 +58,8 @@ struct Most {
     other: u64,
 }
 
-/// Self-BLEU: the mean BLEU-4, from 0 to 1, of each text with all others as its references. An order
-/// without a common n-gram counts as half an n-gram; a text of fewer than four words counts as 0.
+/// Self-BLEU: the mean BLEU-4, from 0 to 1, of each text with all others as its references. An
+/// order without a common n-gram counts as half an n-gram; texts of fewer than four words score 0.
 fn self_bleu(texts: &[Vec<&str>]) -> f64 {
     if texts.len() < 2 {
         return 0.0;
@@ -110,8 +111,8 @@ mod tests {
 
     fn value(texts: &[&str], name: &str) -> f64 {
         let texts = Texts::public(texts.iter().map(ToString::to_string).collect());
-        let found = describe(&texts, "texts");
-        found.iter().find(|figure| figure.name == name).unwrap().value
+        let figures = describe(&texts, "texts");
+        figures.iter().find(|figure| figure.name == name).unwrap().value
     }
 
     #[test]

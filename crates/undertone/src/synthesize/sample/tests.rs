@@ -21,7 +21,7 @@ fn statistics() -> Statistics {
     }
 }
 
-/// A text depends on its number and class alone; every third is blank.
+/// A text depends only on its number and class; every third text is blank.
 fn text(attempt: u64, class: usize) -> String {
     if attempt % 3 == 2 { String::new() } else { format!("text {attempt} of {class}") }
 }
@@ -30,8 +30,8 @@ fn texts(first: u64, classes: &[usize]) -> Vec<String> {
     (first..).zip(classes).map(|(attempt, &class)| text(attempt, class)).collect()
 }
 
-/// Sampling that is killed after any round, with any part of a line written, gives what unbroken
-/// sampling gives: no row is sampled twice and none is lost.
+/// Sampling that is killed after any round, with any part of a line written, gives the same result
+/// as uninterrupted sampling: no row is sampled twice and none is lost.
 #[test]
 fn resumed_sampling_gives_the_same_rows() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,12 +68,12 @@ fn resumed_sampling_gives_the_same_rows() {
         std::fs::write(&broken, &complete[..kept]).unwrap();
         let (stopped, _) = sampling(&broken, 4);
         let _ = stopped;
-        let (found, written) = sampling(&broken, u64::MAX);
-        assert_eq!(found.unwrap(), expected, "{kept} bytes");
+        let (rows, written) = sampling(&broken, u64::MAX);
+        assert_eq!(rows.unwrap(), expected, "{kept} bytes");
         assert!(written < all || kept < first_line + 40);
         assert!(std::fs::read(&broken).unwrap() == complete, "{kept} bytes");
     }
-    // A finished journal is read and not written.
+    // A finished journal is only read.
     assert_eq!(sampling(&whole, 0).0.unwrap(), expected);
     let other = SynthesisSection { temperature: 0.5, ..section.clone() };
     let data = &file.data;

@@ -33,8 +33,8 @@ fn data(units: usize, examples: &[(u32, u32, usize)]) -> Dataset {
     }
 }
 
-/// Whatever the rows of a unit are, it adds vectors of ℓ2 norm at most 1 to either histogram,
-/// and of ℓ1 norm 1; a unit whose rows are alike reaches the bound.
+/// Whatever the rows of a unit are, it adds vectors of ℓ2 norm at most 1 and ℓ1 norm 1 to each
+/// histogram; a unit whose rows are all alike attains the bound.
 #[test]
 fn a_unit_weighs_one() {
     let norms = |counts: &ClippedCounts| -> [f64; 2] {
@@ -55,7 +55,7 @@ fn a_unit_weighs_one() {
     }
     let alike = ClippedCounts::of(&classes(), &data(1, &[(0, 2, 5); 7]));
     assert!(norms(&alike).iter().all(|norm| (norm - 1.0).abs() < 1e-12), "{alike:?}");
-    // A canary of an audit has a prompt of its own, and no class.
+    // An audit's canary has its own prompt and no class.
     let other = ClippedCounts::of(&classes(), &data(1, &[(0, 8, 5)]));
     assert_eq!(norms(&other), [0.0, 1.0]);
 }
@@ -66,12 +66,12 @@ fn units_are_counted_by_class_and_length() {
     let counts = ClippedCounts::of(&classes(), &data(3, &rows)).exact();
     assert_eq!(counts.classes, [1.5, 0.0, 1.5]);
     assert_eq!((counts.lengths[0], counts.lengths[1], counts.lengths[31]), (1.5, 0.5, 1.0));
-    let one = Classes { classes: classes().classes[..1].to_vec(), ..classes() };
-    let counts = ClippedCounts::of(&one, &data(3, &rows)).exact();
+    let single = Classes { classes: classes().classes[..1].to_vec(), ..classes() };
+    let counts = ClippedCounts::of(&single, &data(3, &rows)).exact();
     assert!(counts.classes.is_empty(), "with one class, its count is not released");
 }
 
-/// Every number gets Gaussian noise of the recorded std, which is another one for each secret.
+/// Every number gets Gaussian noise of the recorded std, which differs for each secret.
 #[test]
 fn every_count_gets_the_recorded_noise() {
     let event = Event::Gaussian { noise_multiplier: 3.0, sensitivity: 2_f64.sqrt() };
@@ -86,10 +86,10 @@ fn every_count_gets_the_recorded_noise() {
     let exact: Vec<f64> = [exact.classes, exact.lengths].concat();
     let mut noise = Vec::new();
     for seed in 0..400 {
-        let found = noised(seed, 3.0).unwrap();
-        assert_eq!(found.noise_std, Some(3.0));
-        let found = [found.classes, found.lengths].concat();
-        noise.push(found.iter().zip(&exact).map(|(a, b)| a - b).collect::<Vec<f64>>());
+        let released = noised(seed, 3.0).unwrap();
+        assert_eq!(released.noise_std, Some(3.0));
+        let noisy = [released.classes, released.lengths].concat();
+        noise.push(noisy.iter().zip(&exact).map(|(a, b)| a - b).collect::<Vec<f64>>());
     }
     for (at, _) in exact.iter().enumerate() {
         let own: Vec<f64> = noise.iter().map(|all| all[at]).collect();
@@ -98,7 +98,7 @@ fn every_count_gets_the_recorded_noise() {
         // Six standard errors.
         assert!(mean.abs() < 6.0 * 3.0 / 20.0, "{at}: mean {mean}");
         assert!((variance / 9.0 - 1.0).abs() < 6.0 * (2.0_f64 / 399.0).sqrt(), "{at}");
-        // No two counts share their noise.
+        // No two counts have the same noise.
         let next: Vec<f64> = noise.iter().map(|all| all[(at + 1) % exact.len()]).collect();
         let product: f64 = own.iter().zip(&next).map(|(a, b)| a * b).sum::<f64>() / 400.0;
         assert!(product.abs() < 6.0 * 9.0 / 20.0, "{at}: correlation {product}");

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::TaskHead;
 use std::path::Path;
 
-/// Rewrites an adapter's card for the merged model in `folder`; `None` if it is not a card of a run.
+/// Rewrites an adapter's card for the merged model in `folder`; `None` if no run wrote the card.
 pub fn card_of_merged(card: &str, folder: &Path, task_head: TaskHead) -> Result<Option<String>> {
     let Some((metadata, body)) = parts(card) else { return Ok(None) };
     let Some((before, section)) = body.split_once(&format!("\n{HEADING}\n")) else {

@@ -195,15 +195,15 @@ fn shown_metrics(summary: &Summary) -> Option<&Metrics> {
 fn quality(summary: &Summary) -> String {
     let Some(metrics) = shown_metrics(summary) else { return String::new() };
     let rows = match metrics {
-        Metrics::Classification(found) => vec![
-            ("accuracy", format!("{:.2} %", 100.0 * found.accuracy)),
-            ("F1", format!("{:.4}", found.f1)),
-            ("examples", found.examples.to_string()),
+        Metrics::Classification(scores) => vec![
+            ("accuracy", format!("{:.2} %", 100.0 * scores.accuracy)),
+            ("F1", format!("{:.4}", scores.f1)),
+            ("examples", scores.examples.to_string()),
         ],
-        Metrics::Language(found) => {
+        Metrics::Language(scores) => {
             vec![
-                ("perplexity", format!("{:.3}", found.perplexity)),
-                ("tokens", found.tokens.to_string()),
+                ("perplexity", format!("{:.3}", scores.perplexity)),
+                ("tokens", scores.tokens.to_string()),
             ]
         }
     };

@@ -132,13 +132,13 @@ impl Reader<'_> {
             let names = self.tensors.iter().flat_map(|all| all.names());
             Ok(names.filter_map(|name| Some(name.strip_prefix(prefix)?.to_owned())).collect())
         })?;
-        let mut found = HashMap::new();
+        let mut tensors = HashMap::new();
         for name in names {
             if let Some(numbers) = self.tensor(&format!("{prefix}{name}"), None)? {
-                found.insert(name, numbers);
+                tensors.insert(name, numbers);
             }
         }
-        Ok(found)
+        Ok(tensors)
     }
 }
 

@@ -56,7 +56,7 @@ fn place_of_code(file: &[u8], value: &[u8]) -> Option<std::ops::Range<usize>> {
     let header = u64::from_le_bytes(*file.first_chunk::<8>()?);
     let header = file.get(8..8_usize.checked_add(usize::try_from(header).ok()?)?)?;
     let member = [b"\"", CODE.as_bytes(), b"\":\"", value, b"\""].concat();
-    let found = header.windows(member.len()).position(|window| window == member)?;
-    let start = 8 + found + CODE.len() + 4;
+    let position = header.windows(member.len()).position(|window| window == member)?;
+    let start = 8 + position + CODE.len() + 4;
     (value.len() == BLANK.len()).then(|| start..start + value.len())
 }

@@ -35,8 +35,10 @@ pub fn save(path: Option<&Path>, learner: &Learner, steps: u64, key: &Checkpoint
     let tensors = tensors(learner);
     let Some(path) = path else {
         // Take part in gathering the state on rank 0.
-        let of_all = tensors.iter().filter(|one| matches!(one.source, Source::Shared(..)));
-        return of_all.map(|one| numbers(one, learner)).try_for_each(|found| found.map(drop));
+        let of_all = tensors.iter().filter(|tensor| matches!(tensor.source, Source::Shared(..)));
+        return of_all
+            .map(|tensor| numbers(tensor, learner))
+            .try_for_each(|result| result.map(drop));
     };
     let header = header(&tensors, learner, steps);
     let place = place_of_code(&header, &BLANK).ok_or_else(|| {
@@ -47,11 +49,11 @@ pub fn save(path: Option<&Path>, learner: &Learner, steps: u64, key: &Checkpoint
         let mut mac = key.begin().chain_update(&header);
         out.write_all(&header)?;
         for tensor in &tensors {
-            let found = numbers(tensor, learner).map_err(|error| {
+            let values = numbers(tensor, learner).map_err(|error| {
                 failed = Some(error);
                 io::Error::other("what it holds could not be collected")
             })?;
-            let bytes: Vec<u8> = found.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let bytes: Vec<u8> = values.iter().flat_map(|number| number.to_le_bytes()).collect();
             mac.update(&bytes);
             out.write_all(&bytes)?;
         }
@@ -102,12 +104,12 @@ fn tensors(learner: &Learner) -> Vec<Tensor> {
 
 /// The values of a tensor; sharded state is only available on rank 0.
 fn numbers(tensor: &Tensor, learner: &Learner) -> Result<Vec<f32>> {
-    let found = match &tensor.source {
+    let collected = match &tensor.source {
         Source::Weights(id) => learner.model.parameters.value(*id).to_vec(),
         Source::Shared(id, kept) => return learner.collect(*kept, *id),
         Source::Method(values) => Ok(values.dense().into_owned()),
     };
-    Ok(found.map_err(model::Error::from)?)
+    Ok(collected.map_err(model::Error::from)?)
 }
 
 /// The start of the file: the header length and its JSON, with a blank authentication code.

@@ -211,9 +211,9 @@ fn exchange<const SIZE: usize>(rows: &mut [__m512i; 16]) {
     };
     for i in 0..16 {
         if i & SIZE == 0 {
-            let (one, other) = (rows[i], rows[i + SIZE]);
-            rows[i] = _mm512_permutex2var_epi32(one, upper, other);
-            rows[i + SIZE] = _mm512_permutex2var_epi32(one, lower, other);
+            let (left, right) = (rows[i], rows[i + SIZE]);
+            rows[i] = _mm512_permutex2var_epi32(left, upper, right);
+            rows[i + SIZE] = _mm512_permutex2var_epi32(left, lower, right);
         }
     }
 }

@@ -222,7 +222,7 @@ mod tests {
                     // SAFETY: all buffers are as long as the block requires.
                     unsafe { kernel.block(height, registers, &block) };
                     for (i, row) in out.chunks(stride).enumerate() {
-                        for (j, found) in row.iter().enumerate() {
+                        for (j, value) in row.iter().enumerate() {
                             let term = |k: usize| left[k * height + i] * right[k * pitch + j];
                             let want = match j < columns {
                                 true => {
@@ -235,7 +235,7 @@ mod tests {
                                 }
                                 false => 7.0,
                             };
-                            assert!((found - want).abs() < 1e-4, "{height} × {columns}, {i}, {j}");
+                            assert!((value - want).abs() < 1e-4, "{height} × {columns}, {i}, {j}");
                         }
                     }
                 }

@@ -148,7 +148,7 @@ impl Elements {
                         noise,
                         s.iter_mut().zip(&mut *u),
                         #[inline(always)]
-                        |(s, u), found| (*s, *u) = next(&settings, *s, *u, found),
+                        |(s, u), sensitivity| (*s, *u) = next(&settings, *s, *u, sensitivity),
                     );
                 },
             );
@@ -178,10 +178,10 @@ impl Elements {
     pub fn weights(&mut self) -> Vec<Option<Weights>> {
         let (normalizer, _) = self.normalizer();
         let (mut total, mut whole) = (0, 0.0);
-        let mut found = Vec::with_capacity(self.of.len());
+        let mut forms = Vec::with_capacity(self.of.len());
         for tensor in &mut self.of {
             let Some(Tensor { columns, averages, spare, .. }) = tensor else {
-                found.push(None);
+                forms.push(None);
                 continue;
             };
             let Averages { sensitivity, uncertainty } = &**averages;
@@ -211,12 +211,12 @@ impl Elements {
             whole += parts.iter().map(|part| part.0).sum::<f64>();
             let largest = parts.iter().map(|part| part.1).fold(0.0, f32::max);
             *spare = Some(values.clone());
-            found.push(Some((values, largest, *columns)));
+            forms.push(Some((values, largest, *columns)));
         }
         let scale = (total.max(1) as f64 / whole.max(f64::MIN_POSITIVE)) as f32;
         let weights =
             |(values, largest, columns)| Weights::Elements { values, scale, largest, columns };
-        found.into_iter().map(|found| found.map(weights)).collect()
+        forms.into_iter().map(|form| form.map(weights)).collect()
     }
 
     /// The same weights, computed from the averages where noise is drawn: storing them and reading

@@ -34,11 +34,11 @@ impl Factored {
     }
 
     /// Updates the averages with the means of a parameter's sensitivity.
-    pub fn update(&mut self, id: ParameterId, found: &GradientMeans) {
+    pub fn update(&mut self, id: ParameterId, observed: &GradientMeans) {
         let Some(Tensor { rows, columns, .. }) = &mut self.of[id.index()] else { return };
         let narrow = |means: &[f64]| -> Vec<f32> { means.iter().map(|&x| x as f32).collect() };
-        rows.update(&self.settings, &narrow(&found.rows));
-        columns.update(&self.settings, &narrow(&found.columns));
+        rows.update(&self.settings, &narrow(&observed.rows));
+        columns.update(&self.settings, &narrow(&observed.columns));
     }
 
     pub fn weights(&self) -> Vec<Option<Weights>> {

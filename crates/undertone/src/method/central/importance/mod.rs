@@ -155,12 +155,12 @@ impl Importance {
         let (rows, columns) = (value.rows(), value.columns());
         match &mut self.kept {
             Kept::Elements(elements) => {
-                let found = gradient.map(|gradient| gradient.to_host()).transpose()?;
-                let finite = |found: &Host| found.dense().iter().all(|g| g.is_finite());
-                let found = found
+                let host = gradient.map(|gradient| gradient.to_host()).transpose()?;
+                let finite = |host: &Host| host.dense().iter().all(|g| g.is_finite());
+                let host = host
                     .filter(finite)
                     .unwrap_or_else(|| Host::from_vec(rows, columns, vec![0.0; rows * columns]));
-                elements.update(id, &found.dense(), None, &value.to_host()?.dense());
+                elements.update(id, &host.dense(), None, &value.to_host()?.dense());
             }
             Kept::Factored(factored) => {
                 let means = match gradient {
@@ -196,8 +196,8 @@ impl Importance {
                     (Matrix::Host(gradient.clone()), Matrix::Host(value.clone()));
                 let noisy =
                     NoisyGradient { gradient: &gradient, value: &value, stds, divisor: 1.0 };
-                let found = gradient_means(GradientStatistic::Sensitivity, &[noisy]).unwrap();
-                factored.update(id, &found[0]);
+                let means = gradient_means(GradientStatistic::Sensitivity, &[noisy]).unwrap();
+                factored.update(id, &means[0]);
             }
         }
     }

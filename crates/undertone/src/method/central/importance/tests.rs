@@ -46,10 +46,10 @@ fn two_steps_by_hand() {
     // S: 1, 2, 1, 2, then 3, 0, 1, 4. S̄: 0.5, 1, 0.5, 1, then 1.75, 0.5, 0.75, 2.5.
     // |S − S̄|: 0.5, 1, 0.5, 1, then 1.25, 0.5, 0.25, 1.5.
     // Ū: 0.375, 0.75, 0.375, 0.75, then 1.03125, 0.5625, 0.28125, 1.3125.
-    let found: [f64; 4] = [1.75 * 1.031_25, 0.5 * 0.5625, 0.75 * 0.281_25, 2.5 * 1.3125];
-    let mean = found.iter().sum::<f64>() / 4.0;
-    let unit = found[3] - found[2];
-    let want: Vec<f64> = found.iter().map(|i| 1.0 + 0.8 * (i - mean) / unit).collect();
+    let products: [f64; 4] = [1.75 * 1.031_25, 0.5 * 0.5625, 0.75 * 0.281_25, 2.5 * 1.3125];
+    let mean = products.iter().sum::<f64>() / 4.0;
+    let unit = products[3] - products[2];
+    let want: Vec<f64> = products.iter().map(|i| 1.0 + 0.8 * (i - mean) / unit).collect();
     let weights = importance.weights().unwrap().remove(0).unwrap();
     let mut have = [0.0; 4];
     weights.write(0, &mut have);
@@ -108,17 +108,19 @@ fn five_steps_equal_the_script() {
 #[test]
 fn known_noise_is_subtracted() {
     let (gradient, values) = ([5.0, 2.0, -5.0], [2.0, 1.0, -1.0]);
-    let found = |noise: Option<&[f32]>| {
+    let sensitivities = |noise: Option<&[f32]>| {
         let mut out = [0.0; 3];
-        for_each_sensitivity(&gradient, &values, noise, out.iter_mut(), |out, found| *out = found);
+        for_each_sensitivity(&gradient, &values, noise, out.iter_mut(), |out, sensitivity| {
+            *out = sensitivity
+        });
         out
     };
-    let noisy = found(Some(&[3.0; 3]));
+    let noisy = sensitivities(Some(&[3.0; 3]));
     assert!(
         noisy.iter().zip([8.0, 0.0, 4.0]).all(|(have, want)| (have - want).abs() < 1e-5),
         "{noisy:?}"
     );
-    assert_eq!(found(None), [10.0, 2.0, 5.0]);
+    assert_eq!(sensitivities(None), [10.0, 2.0, 5.0]);
 }
 
 #[test]
@@ -156,8 +158,8 @@ fn the_state_is_saved_and_restored() {
         let state = importance.state();
         let mut other = Importance::new(ImportanceSettings::usual(form), &parameters);
         let find = |name: &str| {
-            let found = state.iter().find(|(known, _)| known == name)?;
-            Some(found.1.dense().into_owned())
+            let entry = state.iter().find(|(known, _)| known == name)?;
+            Some(entry.1.dense().into_owned())
         };
         assert!(other.restore(&find));
         assert_eq!(importance.weights(), other.weights());

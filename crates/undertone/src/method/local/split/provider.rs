@@ -101,11 +101,11 @@ impl ProviderHalf {
     /// are not kept. Returns their number.
     pub fn fit(&mut self, chunks: &mut dyn Iterator<Item = Result<Received>>) -> Result<u64> {
         let moments = self.moments(chunks)?;
-        let found = discriminant(&moments, &self.known(0));
+        let fitted = discriminant(&moments, &self.known(0));
         let out = self.model.network.head.out.clone();
-        set(&mut self.model, out.weight, found.weights)?;
+        set(&mut self.model, out.weight, fitted.weights)?;
         if let Some(bias) = out.bias {
-            set(&mut self.model, bias, found.bias)?;
+            set(&mut self.model, bias, fitted.bias)?;
         }
         Ok(moments.rows() as u64)
     }
@@ -218,8 +218,8 @@ impl ProviderHalf {
     pub fn evaluate(&self, examples: &[Example]) -> Result<Metrics> {
         let head = &self.model.network.head;
         let mut meter = Meter::new(head.task_head, head.out.outputs);
-        let found = predict(&self.model, examples, Limits::default(), false)?;
-        examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
+        let predictions = predict(&self.model, examples, Limits::default(), false)?;
+        examples.iter().zip(&predictions).for_each(|(example, said)| meter.add(example, said));
         Ok(meter.metrics())
     }
 
