@@ -10,8 +10,8 @@ use super::error::{Error, Result, Shape};
 use super::unit_norms::SquareWeights;
 use super::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalized, Operand, Panels, ParameterUpdate, Relative,
-    RelativeGradients, RowWeights, UpdateState,
+    Likely, Matrix, NoisyGradient, NormKind, Normalized, Operand, Panels, ParameterUpdate,
+    Relative, RelativeGradients, RowWeights, UpdateState,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -164,6 +164,8 @@ pub(crate) trait Backend: Sized + 'static {
         targets: &[u32],
         weights: Option<&[f32]>,
     ) -> Result<(Self::Matrix, Option<Self::Matrix>)>;
+    /// See [`super::likely`].
+    fn likely(logits: &Self::Matrix, temperature: f32, below: f32) -> Result<Vec<Likely>>;
     fn softmax(logits: &Self::Matrix) -> Result<Self::Matrix>;
     fn drop_out(dropout: Dropout, x: &Self::Matrix) -> Result<Self::Matrix>;
 

@@ -162,7 +162,10 @@ mod tests {
         assert_eq!(take(8), Some(12), "half as large again");
         assert_eq!(take(8), None, "13 is more than that, and 8 and 12 are in use");
         assert_eq!(take(67), Some(100));
-        assert_eq!((shelves.idle_numbers, shelves.alive_numbers, shelves.most_alive), (13, 120, 120));
+        assert_eq!(
+            (shelves.idle_numbers, shelves.alive_numbers, shelves.most_alive),
+            (13, 120, 120)
+        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Beam search: the most likely continuations, with scores normalized by length.
 
+use super::choose::pick;
 use super::{Session, Settings};
 use crate::{Model, Result};
 use std::ops::Range;
-use undertone_tensor::parallel_map;
 
 struct Beam {
     tokens: Vec<u32>,
@@ -43,12 +43,14 @@ pub fn search(model: &Model, prompts: &[Vec<u32>], settings: &Settings) -> Resul
     let mut session = Session::new(model, prompts.len());
     let mut next = prompts.to_vec();
     while !searches.is_empty() {
-        let logits = session.extend(&next)?.to_host()?;
+        let logits = session.extend(&next)?;
         let so_far: Vec<f64> =
             searches.iter().flat_map(|search| &search.beams).map(|b| b.log_probability).collect();
-        let of_rows = parallel_map(so_far.len(), |row| {
-            candidates(logits.row(row), row, so_far[row], 2 * settings.beams)
-        });
+        let count = (2 * settings.beams).min(logits.columns());
+        let of_rows: Vec<Vec<Candidate>> = pick(&logits, &Settings::default(), |row, tokens| {
+            let candidate = |(token, added)| (so_far[row] + added, row, token);
+            Some(tokens.most_likely(count)?.map(candidate).collect())
+        })?;
         let mut origins = Vec::new();
         next.clear();
         let (mut alive, mut first) = (Vec::new(), 0);
@@ -120,20 +122,4 @@ impl Search {
     fn best(self) -> Vec<u32> {
         self.finished.into_iter().next().map(|beam| beam.tokens).unwrap_or_default()
     }
-}
-
-/// The most likely extensions of the beam with these logits.
-fn candidates(logits: &[f32], row: usize, log_probability: f64, count: usize) -> Vec<Candidate> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let total: f64 = logits.iter().map(|l| f64::from(l - largest).exp()).sum();
-    let normalizer = f64::from(largest) + total.ln();
-    let extended = |(token, l): (usize, &f32)| {
-        (log_probability + f64::from(*l) - normalizer, row, token as u32)
-    };
-    let mut all: Vec<Candidate> = logits.iter().enumerate().map(extended).collect();
-    if all.len() > count {
-        all.select_nth_unstable_by(count, |a, b| b.0.total_cmp(&a.0));
-        all.truncate(count);
-    }
-    all
 }

@@ -1,45 +1,96 @@
 //! Sampling the next token from its logits.
 
 use super::Settings;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::Rng;
-use std::cmp::Ordering::{Equal, Greater};
-use undertone_tensor::simd::{exp, max, sum_lanes, widest};
+use crate::Result;
+use undertone_tensor::{self as tensor, Likely, Matrix, parallel_map};
 
-/// Greedy decoding: the first token with the largest logit.
-pub fn argmax(logits: &[f32]) -> u32 {
-    let largest = widest(
-        #[inline(always)]
-        || max(logits),
-    );
-    logits.iter().position(|&logit| logit == largest).unwrap_or(0) as u32
+/// Tokens whose probability is at least e⁻¹⁰ of the largest are considered first; of a large
+/// vocabulary, usually no others are needed.
+const LIKELY: f32 = 10.0;
+
+/// Calls `pick` with the likely tokens of each row of logits and, where it returns `None`, with all
+/// of them.
+pub fn pick<T: Send>(
+    logits: &Matrix,
+    settings: &Settings,
+    pick: impl Fn(usize, &Descending) -> Option<T> + Sync,
+) -> Result<Vec<T>> {
+    let (temperature, below) = limits(settings);
+    let likely = tensor::likely(logits, temperature, below)?;
+    let mut picked = parallel_map(likely.len(), |row| {
+        Descending::likely(&likely[row], logits.columns()).and_then(|tokens| pick(row, &tokens))
+    });
+    let missing: Vec<u32> =
+        (0..).zip(&picked).filter(|(_, p)| p.is_none()).map(|(i, _)| i).collect();
+    if !missing.is_empty() {
+        let all = tensor::gather(logits, &missing)?.to_host()?;
+        let of_all = parallel_map(missing.len(), |i| {
+            let row = missing[i] as usize;
+            let Likely { largest, total, .. } = likely[row];
+            pick(row, &Descending::all(largest, total, all.row(i)))
+        });
+        missing.iter().zip(of_all).for_each(|(&row, token)| picked[row as usize] = token);
+    }
+    // All tokens are always enough.
+    Ok(picked.into_iter().flatten().collect())
 }
 
-/// Sampler for the tokens of one text.
-pub struct Chooser<'a> {
-    rng: ChaCha8Rng,
-    settings: &'a Settings,
+/// The temperature of the weights, and how far below the largest logit a token is still likely.
+fn limits(settings: &Settings) -> (f32, f32) {
+    match settings.temperature {
+        // Greedy decoding only needs the tokens with the largest logit.
+        0.0 => (1.0, 0.0),
+        temperature => (temperature, LIKELY * temperature),
+    }
 }
 
-impl<'a> Chooser<'a> {
-    pub fn new(rng: ChaCha8Rng, settings: &'a Settings) -> Self {
-        Self { rng, settings }
+/// Tokens by descending logit, then ascending token: all of them, or the likely ones.
+pub struct Descending {
+    largest: f32,
+    /// The total weight of all tokens.
+    total: f64,
+    tokens: Vec<(u32, f32)>,
+    vocabulary: usize,
+}
+
+impl Descending {
+    /// The likely tokens, if they are known.
+    fn likely(likely: &Likely, vocabulary: usize) -> Option<Self> {
+        let tokens = likely.tokens.clone()?;
+        Some(Self::sorted(likely.largest, likely.total, tokens, vocabulary))
+    }
+
+    /// All tokens, of which [`Likely`] states the largest logit and the total.
+    fn all(largest: f32, total: f64, logits: &[f32]) -> Self {
+        let tokens = (0..).zip(logits.iter().copied()).collect();
+        Self::sorted(largest, total, tokens, logits.len())
+    }
+
+    fn sorted(largest: f32, total: f64, mut tokens: Vec<(u32, f32)>, vocabulary: usize) -> Self {
+        tokens.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        Self { largest, total, tokens, vocabulary }
+    }
+
+    fn has_all(&self) -> bool {
+        self.tokens.len() == self.vocabulary
     }
 
     /// Samples from softmax(logits / temperature), restricted by top-k and top-p: walks through the
-    /// tokens in descending order of probability until their total exceeds a random fraction.
-    pub fn choose(&mut self, logits: &[f32]) -> u32 {
-        let Settings { temperature, top_k, top_p, .. } = *self.settings;
-        let largest = widest(
-            #[inline(always)]
-            || max(logits),
-        );
-        let weight = |token: u32| f64::from((logits[token as usize] - largest) / temperature).exp();
-        let mut order = Descending::of(logits, largest - LIKELY * temperature);
-        let count = if top_k == 0 { logits.len() } else { top_k.min(logits.len()) };
-        let mut total = match count == logits.len() {
-            true => total_weight(logits, largest, temperature),
-            false => (0..count).map(|place| weight(order.token(place))).sum(),
+    /// tokens in this order until their total exceeds the fraction `uniform` of all. A temperature
+    /// of 0 selects the first. `None` if that needs more tokens than these.
+    pub fn choose(&self, settings: &Settings, uniform: f64) -> Option<u32> {
+        let Settings { temperature, top_k, top_p, .. } = *settings;
+        if temperature == 0.0 {
+            return self.tokens.first().map(|&(token, _)| token);
+        }
+        let weight = |place: usize| {
+            let (_, logit) = self.tokens.get(place)?;
+            Some(f64::from((logit - self.largest) / temperature).exp())
+        };
+        let count = if top_k == 0 { self.vocabulary } else { top_k.min(self.vocabulary) };
+        let mut total = match count == self.vocabulary {
+            true => self.total,
+            false => (0..count).map(weight).sum::<Option<f64>>()?,
         };
         let mut kept = count;
         if top_p < 1.0 {
@@ -47,100 +98,55 @@ impl<'a> Chooser<'a> {
             let (mut reached, wanted) = (0.0, f64::from(top_p) * total);
             kept = 0;
             while kept < count && (kept == 0 || reached < wanted) {
-                reached += weight(order.token(kept));
+                reached += weight(kept)?;
                 kept += 1;
             }
             total = reached;
         }
-        let uniform = (self.rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let mut left = uniform * total;
         for place in 0..kept {
-            left -= weight(order.token(place));
+            left -= weight(place)?;
             if left < 0.0 {
-                return order.token(place);
+                return Some(self.tokens[place].0);
             }
         }
-        order.token(kept - 1)
-    }
-}
-
-/// Tokens whose probability is at least e⁻¹⁰ of the largest are sorted first; of a large
-/// vocabulary, usually no others are needed.
-const LIKELY: f32 = 10.0;
-
-/// Σ exp((logit − largest) / temperature).
-fn total_weight(logits: &[f32], largest: f32, temperature: f32) -> f64 {
-    widest(
-        #[inline(always)]
-        || {
-            let mut total = 0.0;
-            for run in logits.chunks(512) {
-                let mut lanes = [0.0; 16];
-                let (chunks, rest) = run.as_chunks::<16>();
-                for chunk in chunks {
-                    for i in 0..16 {
-                        lanes[i] += exp((chunk[i] - largest) / temperature);
-                    }
-                }
-                total += f64::from(sum_lanes(lanes));
-                for logit in rest {
-                    total += f64::from(exp((logit - largest) / temperature));
-                }
-            }
-            total
-        },
-    )
-}
-
-/// The tokens by descending logit, sorted as far as needed.
-struct Descending<'l> {
-    logits: &'l [f32],
-    sorted: Vec<u32>,
-    /// Upper bound on the logits of the tokens not sorted yet.
-    least: f32,
-}
-
-impl<'l> Descending<'l> {
-    /// Sorts the tokens whose logit is at least `least`.
-    fn of(logits: &'l [f32], least: f32) -> Self {
-        let mut sorted: Vec<u32> =
-            (0..logits.len() as u32).filter(|&token| logits[token as usize] >= least).collect();
-        sort(logits, &mut sorted);
-        Self { logits, sorted, least }
+        self.tokens.get(kept - 1).map(|&(token, _)| token)
     }
 
-    /// The token at this position of the order.
-    fn token(&mut self, place: usize) -> u32 {
-        if place >= self.sorted.len() {
-            let Self { logits, sorted, least } = self;
-            // NaN compares neither above nor below.
-            let is_rest = |token: &u32| {
-                !matches!(logits[*token as usize].partial_cmp(least), Some(Equal | Greater))
-            };
-            let mut rest: Vec<u32> = (0..logits.len() as u32).filter(is_rest).collect();
-            sort(logits, &mut rest);
-            sorted.extend(rest);
+    /// The first `count` tokens and their log-probabilities; `None` if these are fewer.
+    pub fn most_likely(&self, count: usize) -> Option<impl Iterator<Item = (u32, f64)>> {
+        if self.tokens.len() < count && !self.has_all() {
+            return None;
         }
-        self.sorted[place]
+        let normalizer = f64::from(self.largest) + self.total.ln();
+        let log_probability =
+            move |&(token, logit): &(u32, f32)| (token, f64::from(logit) - normalizer);
+        Some(self.tokens.iter().take(count).map(log_probability))
     }
-}
-
-fn sort(logits: &[f32], tokens: &mut [u32]) {
-    tokens.sort_unstable_by(|a, b| {
-        logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b))
-    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::SeedableRng;
 
+    /// Samples a token from the same logits for each random number.
+    fn choose(settings: &Settings, logits: &[f32], uniforms: &[f64]) -> Vec<u32> {
+        let rows = logits.repeat(uniforms.len());
+        let logits = Matrix::from_vec(uniforms.len(), logits.len(), rows);
+        pick(&logits, settings, |row, tokens| tokens.choose(settings, uniforms[row])).unwrap()
+    }
+
+    fn uniforms(seed: u64, count: usize) -> Vec<f64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        (0..count).map(|_| super::super::uniform(&mut rng)).collect()
+    }
+
     fn frequencies(settings: &Settings, logits: &[f32]) -> Vec<f64> {
-        let mut chooser = Chooser::new(ChaCha8Rng::seed_from_u64(1), settings);
         let mut counts = vec![0.0; logits.len()];
-        for _ in 0..20_000 {
-            counts[chooser.choose(logits) as usize] += 1.0 / 20_000.0;
+        for token in choose(settings, logits, &uniforms(1, 20_000)) {
+            counts[token as usize] += 1.0 / 20_000.0;
         }
         counts
     }
@@ -171,7 +177,7 @@ mod tests {
     /// The tokens are the same as with the whole vocabulary sorted, even if the likely ones are few
     /// or insufficient.
     #[test]
-    fn as_much_is_sorted_as_is_needed() {
+    fn likely_tokens_are_used_where_they_are_enough() {
         let mut state = 1_u32;
         let mut noise = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -182,10 +188,9 @@ mod tests {
         {
             let logits: Vec<f32> = (0..3000).map(|_| spread * noise()).collect();
             let settings = Settings { top_k, top_p, temperature: 0.8, ..Settings::default() };
-            let mut chooser = Chooser::new(ChaCha8Rng::seed_from_u64(2), &settings);
-            let mut rng = ChaCha8Rng::seed_from_u64(2);
-            for _ in 0..50 {
-                let uniform = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+            let uniforms = uniforms(2, 50);
+            let chosen = choose(&settings, &logits, &uniforms);
+            for (token, uniform) in chosen.into_iter().zip(uniforms) {
                 let mut order: Vec<usize> = (0..logits.len()).collect();
                 order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
                 order.truncate(if top_k == 0 { logits.len() } else { top_k });
@@ -200,11 +205,39 @@ mod tests {
                 });
                 weights.truncate(enough.map_or(weights.len(), |last| last + 1));
                 let mut left = uniform * weights.iter().sum::<f64>();
-                let position = weights.iter().position(|weight| {
+                let place = weights.iter().position(|weight| {
                     left -= weight;
                     left < 0.0
                 });
-                assert_eq!(chooser.choose(&logits) as usize, order[position.unwrap()]);
+                assert_eq!(token as usize, order[place.unwrap()]);
+            }
+        }
+    }
+
+    #[test]
+    fn greedy_decoding_takes_the_first_of_the_largest() {
+        let greedy = Settings { temperature: 0.0, ..Settings::default() };
+        assert_eq!(choose(&greedy, &[0.0, 3.0, 1.0, 3.0], &[0.9]), [1]);
+    }
+
+    #[test]
+    fn the_most_likely_tokens_have_their_log_probabilities() {
+        let logits = [1.0_f32, 2.0, 0.0, -30.0];
+        let total: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
+        let matrix = Matrix::from_vec(1, 4, logits.to_vec());
+        for count in 1..=4 {
+            let settings = Settings::default();
+            let likeliest = |_: usize, tokens: &Descending| {
+                tokens.most_likely(count).map(Iterator::collect::<Vec<_>>)
+            };
+            let rows = pick(&matrix, &settings, likeliest).unwrap();
+            assert_eq!(
+                rows[0].iter().map(|(token, _)| *token).collect::<Vec<_>>(),
+                [1, 0, 2, 3][..count]
+            );
+            for (token, log_probability) in &rows[0] {
+                let expected = f64::from(logits[*token as usize]) - total.ln();
+                assert!((log_probability - expected).abs() < 1e-6);
             }
         }
     }

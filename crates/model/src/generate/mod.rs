@@ -7,11 +7,9 @@ mod session;
 pub use session::Session;
 
 use super::{Error, Model, Result, TaskHead};
-use choose::{Chooser, argmax};
+use choose::pick;
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
-use std::sync::{Mutex, PoisonError};
-use undertone_tensor::parallel_map;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// Generation settings.
 #[derive(Clone, Debug)]
@@ -136,15 +134,15 @@ struct Batch<'a> {
     settings: &'a Settings,
     prompts: &'a [Vec<u32>],
     session: Session<'a>,
-    alive: Vec<Text<'a>>,
+    alive: Vec<Text>,
     /// The next prompt to start.
     next: usize,
 }
 
 /// A text under generation: a sequence of the session.
-struct Text<'a> {
+struct Text {
     prompt: usize,
-    chooser: Chooser<'a>,
+    rng: ChaCha8Rng,
     /// The tokens that the session has not processed yet.
     new: Vec<u32>,
 }
@@ -173,8 +171,7 @@ impl<'a> Batch<'a> {
         for (prompt, tokens) in range.clone().zip(&prompts[range]) {
             let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
             rng.set_stream((settings.first + prompt) as u64);
-            let (chooser, new) = (Chooser::new(rng, settings), tokens.clone());
-            self.alive.push(Text { prompt, chooser, new });
+            self.alive.push(Text { prompt, rng, new: tokens.clone() });
         }
         self.next += count;
     }
@@ -185,17 +182,12 @@ impl<'a> Batch<'a> {
         let Self { model, settings, prompts, .. } = *self;
         let new: Vec<Vec<u32>> =
             self.alive.iter_mut().map(|text| std::mem::take(&mut text.new)).collect();
-        let logits = self.session.extend(&new)?.to_host()?;
-        let rows: Vec<Mutex<&mut Text>> = self.alive.iter_mut().map(Mutex::new).collect();
-        let tokens = parallel_map(rows.len(), |row| {
-            if settings.temperature == 0.0 {
-                return argmax(logits.row(row));
-            }
-            // Only one task accesses each row.
-            let mut text = rows[row].lock().unwrap_or_else(PoisonError::into_inner);
-            text.chooser.choose(logits.row(row))
-        });
-        drop(rows);
+        let logits = self.session.extend(&new)?;
+        let uniforms: Vec<f64> = match settings.temperature {
+            0.0 => vec![0.0; self.alive.len()],
+            _ => self.alive.iter_mut().map(|text| uniform(&mut text.rng)).collect(),
+        };
+        let tokens = pick(&logits, settings, |row, tokens| tokens.choose(settings, uniforms[row]))?;
         let (mut stay, mut alive) = (Vec::new(), Vec::new());
         for ((row, mut text), token) in self.alive.drain(..).enumerate().zip(tokens) {
             let written = &mut texts[text.prompt];
@@ -214,4 +206,9 @@ impl<'a> Batch<'a> {
         self.alive = alive;
         Ok(finished)
     }
+}
+
+/// A random number from 0 to 1, without 1.
+fn uniform(rng: &mut ChaCha8Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }

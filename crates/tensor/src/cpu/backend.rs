@@ -9,14 +9,14 @@ use super::matmul::{multiply, multiply_weighted};
 use super::panels::{self, Panels};
 use super::view::{Update, View};
 use super::{
-    activation, attention, dropout, loss, norm, parallel, rotary, rows, scored_attention, soft_cap,
-    unit_norms, update as updates,
+    activation, attention, dropout, likely, loss, norm, parallel, rotary, rows, scored_attention,
+    soft_cap, unit_norms, update as updates,
 };
 use crate::backend::{Backend, Block, Ranges};
 use crate::unit_norms::SquareWeights;
 use crate::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalized, Operand, ParameterUpdate, Relative,
+    Likely, Matrix, NoisyGradient, NormKind, Normalized, Operand, ParameterUpdate, Relative,
     RelativeGradients, Result, RowWeights, Shape, UpdateState,
 };
 use rayon::prelude::*;
@@ -291,6 +291,10 @@ impl Backend for Cpu {
     ) -> Result<(Host, Option<Host>)> {
         let (losses, gradient) = loss::cross_entropy(logits, targets, weights);
         Ok((Host::from_vec(losses.len(), 1, losses), gradient))
+    }
+
+    fn likely(logits: &Host, temperature: f32, below: f32) -> Result<Vec<Likely>> {
+        Ok(likely::likely(logits, temperature, below))
     }
 
     fn softmax(logits: &Host) -> Result<Host> {

@@ -16,6 +16,7 @@ mod few_rows;
 mod gemm;
 mod gradient_means;
 pub mod level;
+mod likely;
 pub mod loss;
 pub mod matmul;
 pub mod norm;

@@ -9,12 +9,12 @@ use super::gradient_means as means;
 use super::matrix::CudaMatrix;
 use super::products::{multiply, multiply_onto};
 use super::unit_norms::{CudaPerUnit, Onto};
-use super::{activation, attention, loss, norm, rotary, rows, unit_norms};
+use super::{activation, attention, likely, loss, norm, rotary, rows, unit_norms};
 use crate::backend::{Backend, Block, Ranges};
 use crate::unit_norms::SquareWeights;
 use crate::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalized, Operand, ParameterUpdate, Relative,
+    Likely, Matrix, NoisyGradient, NormKind, Normalized, Operand, ParameterUpdate, Relative,
     RelativeGradients, Result, RowWeights, Shape, UpdateState,
 };
 use std::ops::Range;
@@ -317,6 +317,10 @@ impl Backend for Cuda {
         weights: Option<&[f32]>,
     ) -> Result<(CudaMatrix, Option<CudaMatrix>)> {
         loss::cross_entropy(logits, targets, weights)
+    }
+
+    fn likely(logits: &CudaMatrix, temperature: f32, below: f32) -> Result<Vec<Likely>> {
+        likely::likely(logits, temperature, below)
     }
 
     fn softmax(logits: &CudaMatrix) -> Result<CudaMatrix> {

@@ -24,6 +24,7 @@ mod fused;
 mod gradient_means;
 mod launch;
 mod library;
+mod likely;
 mod loss;
 mod matrix;
 mod memory;

@@ -16,6 +16,8 @@ pub enum Source {
     Convert,
     /// Row and column means of released gradients.
     GradientMeans,
+    /// The likely tokens of each row of logits.
+    Likely(NumberFormat),
     /// Cross-entropy and softmax.
     Loss(NumberFormat),
     /// LayerNorm and RMSNorm.
@@ -46,6 +48,7 @@ impl Source {
             let each = [
                 Self::Activation,
                 Self::Cache,
+                Self::Likely,
                 Self::Loss,
                 Self::Norm,
                 Self::Rotary,
@@ -66,6 +69,7 @@ impl Source {
             Self::Cache(format) => ("cache", format),
             Self::Convert => return "convert".into(),
             Self::GradientMeans => return "gradient-means".into(),
+            Self::Likely(format) => ("likely", format),
             Self::Loss(format) => ("loss", format),
             Self::Norm(format) => ("norm", format),
             Self::Rotary(format) => ("rotary", format),
@@ -117,6 +121,7 @@ impl Source {
             }
             Self::Activation(format) => (format, include_str!("kernels/activation.cu")),
             Self::Cache(format) => (format, include_str!("kernels/cache.cu")),
+            Self::Likely(format) => (format, include_str!("kernels/likely.cu")),
             Self::Loss(format) => (format, include_str!("kernels/loss.cu")),
             Self::Norm(format) => (format, include_str!("kernels/norm.cu")),
             Self::Rotary(format) => (format, include_str!("kernels/rotary.cu")),
