@@ -30,7 +30,7 @@ Description: fine-tune language models on private text with differential privacy
 
 
 def entry(name: str, mode: int, size: int = 0, folder: bool = False) -> tarfile.TarInfo:
-    """An archive member that depends only on its arguments and the epoch."""
+    """An archive member that depends on nothing but its arguments and the epoch."""
     info = tarfile.TarInfo(name)
     info.type = tarfile.DIRTYPE if folder else tarfile.REGTYPE
     info.mode, info.size, info.mtime = mode, size, EPOCH
@@ -39,22 +39,8 @@ def entry(name: str, mode: int, size: int = 0, folder: bool = False) -> tarfile.
     return info
 
 
-<<<<<<< HEAD
 def gzipped(content: bytes) -> bytes:
     """Compressed content, without a name or time in the header."""
-=======
-def tar(files: dict[str, bytes]) -> bytes:
-    """A gzipped tar of files and the folders that contain them, sorted by name."""
-    folders = {str(parent) for name in files for parent in Path(name).parents} - {"."}
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for name in sorted(folders | set(files)):
-            if name in folders:
-                archive.addfile(entry(name, 0o755, folder=True))
-                continue
-            is_program = Path(name).name in ("undertone", "undertone-provider")
-            archive.addfile(entry(name, 0o755 if is_program else 0o644, len(files[name])), io.BytesIO(files[name]))
->>>>>>> prose
     packed = io.BytesIO()
     with gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=9, mtime=0) as out:
         out.write(content)

@@ -49,7 +49,7 @@ pub fn search(model: &Model, prompts: &[Vec<u32>], settings: &Settings) -> Resul
         let count = (2 * settings.beams).min(logits.columns());
         let of_rows: Vec<Vec<Candidate>> = pick(&logits, &Settings::default(), |row, tokens| {
             let candidate = |(token, added)| (so_far[row] + added, row, token);
-            Some(tokens.most_likely(count)?.map(candidate).collect())
+            Some(tokens.most_likely(count)?.into_iter().map(candidate).collect())
         })?;
         let mut origins = Vec::new();
         next.clear();

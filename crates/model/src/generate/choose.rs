@@ -2,6 +2,8 @@
 
 use super::Settings;
 use crate::Result;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 use undertone_tensor::{self as tensor, Likely, Matrix, parallel_map};
 
 /// Tokens whose probability is at least e⁻¹⁰ of the largest are considered first; of a large
@@ -13,12 +15,13 @@ const LIKELY: f32 = 10.0;
 pub fn pick<T: Send>(
     logits: &Matrix,
     settings: &Settings,
-    pick: impl Fn(usize, &Descending) -> Option<T> + Sync,
+    pick: impl Fn(usize, &mut Descending) -> Option<T> + Sync,
 ) -> Result<Vec<T>> {
     let (temperature, below) = limits(settings);
     let likely = tensor::likely(logits, temperature, below)?;
     let mut picked = parallel_map(likely.len(), |row| {
-        Descending::likely(&likely[row], logits.columns()).and_then(|tokens| pick(row, &tokens))
+        Descending::likely(&likely[row], logits.columns())
+            .and_then(|mut tokens| pick(row, &mut tokens))
     });
     let missing: Vec<u32> =
         (0..).zip(&picked).filter(|(_, p)| p.is_none()).map(|(i, _)| i).collect();
@@ -27,7 +30,7 @@ pub fn pick<T: Send>(
         let of_all = parallel_map(missing.len(), |i| {
             let row = missing[i] as usize;
             let Likely { largest, total, .. } = likely[row];
-            pick(row, &Descending::all(largest, total, all.row(i)))
+            pick(row, &mut Descending::all(largest, total, all.row(i)))
         });
         missing.iter().zip(of_all).for_each(|(&row, token)| picked[row as usize] = token);
     }
@@ -44,53 +47,91 @@ fn limits(settings: &Settings) -> (f32, f32) {
     }
 }
 
-/// Tokens by descending logit, then ascending token: all of them, or the likely ones.
+/// A token and its logit. The greatest has the largest logit; of equal ones, the lowest number.
+struct Token {
+    logit: f32,
+    number: u32,
+}
+
+impl Ord for Token {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.logit.total_cmp(&other.logit).then(other.number.cmp(&self.number))
+    }
+}
+
+impl PartialOrd for Token {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Token {}
+
+/// Tokens in descending order, sorted as far as needed: all of them, or the likely ones.
 pub struct Descending {
     largest: f32,
     /// The total weight of all tokens.
     total: f64,
-    tokens: Vec<(u32, f32)>,
     vocabulary: usize,
+    sorted: Vec<Token>,
+    rest: BinaryHeap<Token>,
 }
 
 impl Descending {
     /// The likely tokens, if they are known.
     fn likely(likely: &Likely, vocabulary: usize) -> Option<Self> {
-        let tokens = likely.tokens.clone()?;
-        Some(Self::sorted(likely.largest, likely.total, tokens, vocabulary))
+        let tokens = likely.tokens.as_ref()?.iter().copied();
+        Some(Self::new(likely.largest, likely.total, vocabulary, tokens))
     }
 
     /// All tokens, of which [`Likely`] states the largest logit and the total.
     fn all(largest: f32, total: f64, logits: &[f32]) -> Self {
-        let tokens = (0..).zip(logits.iter().copied()).collect();
-        Self::sorted(largest, total, tokens, logits.len())
+        Self::new(largest, total, logits.len(), (0..).zip(logits.iter().copied()))
     }
 
-    fn sorted(largest: f32, total: f64, mut tokens: Vec<(u32, f32)>, vocabulary: usize) -> Self {
-        tokens.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        Self { largest, total, tokens, vocabulary }
+    fn new(
+        largest: f32,
+        total: f64,
+        vocabulary: usize,
+        tokens: impl Iterator<Item = (u32, f32)>,
+    ) -> Self {
+        let rest = tokens.map(|(number, logit)| Token { logit, number }).collect();
+        Self { largest, total, vocabulary, sorted: Vec::new(), rest }
     }
 
-    fn has_all(&self) -> bool {
-        self.tokens.len() == self.vocabulary
+    /// The token at this position of the order, if it is among these.
+    fn token(&mut self, place: usize) -> Option<&Token> {
+        while self.sorted.len() <= place {
+            self.sorted.push(self.rest.pop()?);
+        }
+        self.sorted.get(place)
+    }
+
+    /// exp((logit − largest) / temperature) of the token at this position.
+    fn weight(&mut self, place: usize, temperature: f32) -> Option<f64> {
+        let largest = self.largest;
+        let Token { logit, .. } = self.token(place)?;
+        Some(f64::from((logit - largest) / temperature).exp())
     }
 
     /// Samples from softmax(logits / temperature), restricted by top-k and top-p: walks through the
     /// tokens in this order until their total exceeds the fraction `uniform` of all. A temperature
     /// of 0 selects the first. `None` if that needs more tokens than these.
-    pub fn choose(&self, settings: &Settings, uniform: f64) -> Option<u32> {
+    pub fn choose(&mut self, settings: &Settings, uniform: f64) -> Option<u32> {
         let Settings { temperature, top_k, top_p, .. } = *settings;
         if temperature == 0.0 {
-            return self.tokens.first().map(|&(token, _)| token);
+            return self.token(0).map(|token| token.number);
         }
-        let weight = |place: usize| {
-            let (_, logit) = self.tokens.get(place)?;
-            Some(f64::from((logit - self.largest) / temperature).exp())
-        };
         let count = if top_k == 0 { self.vocabulary } else { top_k.min(self.vocabulary) };
         let mut total = match count == self.vocabulary {
             true => self.total,
-            false => (0..count).map(weight).sum::<Option<f64>>()?,
+            false => (0..count).map(|place| self.weight(place, temperature)).sum::<Option<_>>()?,
         };
         let mut kept = count;
         if top_p < 1.0 {
@@ -98,30 +139,26 @@ impl Descending {
             let (mut reached, wanted) = (0.0, f64::from(top_p) * total);
             kept = 0;
             while kept < count && (kept == 0 || reached < wanted) {
-                reached += weight(kept)?;
+                reached += self.weight(kept, temperature)?;
                 kept += 1;
             }
             total = reached;
         }
         let mut left = uniform * total;
         for place in 0..kept {
-            left -= weight(place)?;
+            left -= self.weight(place, temperature)?;
             if left < 0.0 {
-                return Some(self.tokens[place].0);
+                return self.token(place).map(|token| token.number);
             }
         }
-        self.tokens.get(kept - 1).map(|&(token, _)| token)
+        self.token(kept - 1).map(|token| token.number)
     }
 
     /// The first `count` tokens and their log-probabilities; `None` if these are fewer.
-    pub fn most_likely(&self, count: usize) -> Option<impl Iterator<Item = (u32, f64)>> {
-        if self.tokens.len() < count && !self.has_all() {
-            return None;
-        }
+    pub fn most_likely(&mut self, count: usize) -> Option<Vec<(u32, f64)>> {
         let normalizer = f64::from(self.largest) + self.total.ln();
-        let log_probability =
-            move |&(token, logit): &(u32, f32)| (token, f64::from(logit) - normalizer);
-        Some(self.tokens.iter().take(count).map(log_probability))
+        let log_probability = |token: &Token| (token.number, f64::from(token.logit) - normalizer);
+        (0..count).map(|place| self.token(place).map(log_probability)).collect()
     }
 }
 
@@ -227,9 +264,7 @@ mod tests {
         let matrix = Matrix::from_vec(1, 4, logits.to_vec());
         for count in 1..=4 {
             let settings = Settings::default();
-            let likeliest = |_: usize, tokens: &Descending| {
-                tokens.most_likely(count).map(Iterator::collect::<Vec<_>>)
-            };
+            let likeliest = |_: usize, tokens: &mut Descending| tokens.most_likely(count);
             let rows = pick(&matrix, &settings, likeliest).unwrap();
             assert_eq!(
                 rows[0].iter().map(|(token, _)| *token).collect::<Vec<_>>(),

@@ -3,8 +3,8 @@
 use super::launch::{Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::source::Source;
-use crate::Likely;
 use crate::error::Result;
+use crate::{Likely, parallel_map};
 
 /// The largest number of tokens per row that is copied to the host.
 const MOST: usize = 4096;
@@ -56,10 +56,9 @@ pub fn likely(logits: &CudaMatrix, temperature: f32, below: f32) -> Result<Vec<L
     let of_row = |row: usize, count: usize| {
         (0..count).map(|k| (host_tokens[k * rows + row], host_values[k * rows + row])).collect()
     };
-    let likely = (0..rows).map(|row| Likely {
+    Ok(parallel_map(rows, |row| Likely {
         largest: host_largest[row],
         total: host_totals[row],
         tokens: copied(host_counts[row]).map(|count| of_row(row, count)),
-    });
-    Ok(likely.collect())
+    }))
 }
