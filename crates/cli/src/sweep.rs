@@ -4,7 +4,7 @@ use crate::arguments::ChangeArguments;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
-use crate::register::{Budget, RegisterArguments, SelectionBooking};
+use crate::register::{Budget, RegisterArguments, book_selection};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ impl Sweep {
     ) -> Outcome {
         let Some(budget) = budget else { return self.select_best(prepared, out, output) };
         // Before anything of the data is read.
-        let booking = SelectionBooking::make(budget, &prepared.selection_cost()?, out)?;
+        let booking = book_selection(budget, &prepared.selection_cost()?, out)?;
         let selected = self.select_best(prepared, out, output);
         booking.settle()?;
         selected

@@ -3,6 +3,7 @@
 mod booking;
 mod budget;
 mod change;
+mod ledger;
 mod report;
 mod selection;
 mod settle;
@@ -11,7 +12,8 @@ mod verify;
 
 pub use booking::{Booking, Ended};
 pub use budget::{Budget, RegisterArguments};
-pub use selection::SelectionBooking;
+pub use ledger::LedgerBooking;
+pub use selection::book_selection;
 
 use crate::failure::Outcome;
 use crate::output::Output;

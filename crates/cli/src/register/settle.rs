@@ -4,6 +4,7 @@ use super::FileArgument;
 use super::booking::Booking;
 use super::budget::RegisterArguments;
 use super::change::said;
+use super::ledger::LedgerBooking;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
@@ -22,7 +23,11 @@ pub struct Settle {
 
 impl Settle {
     pub fn run(self, output: Output) -> Outcome {
-        if !RunPaths::new(&self.run).plan().exists() {
+        let paths = RunPaths::new(&self.run);
+        if !paths.plan().exists() && paths.ledger().exists() {
+            return self.by_ledger(output);
+        }
+        if !paths.plan().exists() {
             return Err(Failure::arguments(format!(
                 "{} contains no run; if it has none because the run never began, use: undertone \
                  register release",
@@ -48,6 +53,23 @@ impl Settle {
             return Ok(());
         }
         booking.announce()
+    }
+
+    /// Settles statistics or a selection, whose folder has no plan.
+    fn by_ledger(&self, output: Output) -> Outcome {
+        let Some(booking) = LedgerBooking::find(self.register.open()?, &self.run, |_| true)? else {
+            return Err(Failure::arguments(format!(
+                "{} has no reservation in this register",
+                self.run.display()
+            )));
+        };
+        booking.settle()?;
+        if output.json {
+            output::json(&json!({ "run": self.run, "status": "settled" }));
+            return Ok(());
+        }
+        output::line(format_args!("{} is settled at the cost of its ledger.", self.run.display()));
+        Ok(())
     }
 }
 

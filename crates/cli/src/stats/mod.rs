@@ -4,6 +4,7 @@ mod show;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::register::{LedgerBooking, RegisterArguments};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ use undertone::statistics::{
     Columns, LengthUnit, MOST_WORDS, NoiseSource, Request, Statistic, collect, split,
 };
 use undertone::step::RunLedger;
-use undertone_accounting::Unit;
 use undertone_accounting::ledger::Ledger;
+use undertone_accounting::{Threat, Unit};
+use undertone_register::Cost;
 use undertone_run::{StatisticsPaths, check_new_folder, write_atomically};
 
 /// Measure a data file with differential privacy, to choose settings without looking at it
@@ -26,7 +28,9 @@ use undertone_run::{StatisticsPaths, check_new_folder, write_atomically};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  undertone stats letters.csv --epsilon 0.2 --out stats\n  \
                         undertone stats letters.csv --epsilon 0.2 --text text --label topic \
-                        --labels pay,rent,other --author customer --out stats")]
+                        --labels pay,rent,other --author customer --out stats\n  undertone stats \
+                        letters.csv --epsilon 0.2 --out stats --register budgets.jsonl --dataset \
+                        letters")]
 pub struct Stats {
     /// Private data file: CSV, TSV, JSON Lines, Parquet or plain text
     data: PathBuf,
@@ -54,7 +58,7 @@ pub struct Stats {
     /// Release the words that many units have
     #[arg(long)]
     vocabulary: bool,
-    /// Most words of a unit that count towards the vocabulary
+    /// Maximum number of words per unit that count toward the vocabulary
     #[arg(
         long,
         default_value_t = 50,
@@ -65,6 +69,8 @@ pub struct Stats {
     /// New folder for statistics.json and ledger.jsonl
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    #[command(flatten)]
+    budget: RegisterArguments,
 }
 
 impl Stats {
@@ -73,6 +79,30 @@ impl Stats {
         let columns = self.columns(format)?;
         let request = self.request(&columns)?;
         check_new_folder(&self.out)?;
+        // Before any row is read.
+        let booking = match self.budget.open()? {
+            Some(budget) => {
+                let (unit, releases) = (request.unit, request.releases());
+                let cost = Cost { unit, threat: Threat::Central, delta: self.delta, releases };
+                Some(LedgerBooking::reserve(budget, cost, "stats", &self.out)?)
+            }
+            None => None,
+        };
+        let released = self.release(format, &columns, &request, output);
+        if let Some(booking) = booking {
+            booking.settle()?;
+        }
+        released
+    }
+
+    /// Reads the file and releases its statistics.
+    fn release(
+        &self,
+        format: Format,
+        columns: &Columns,
+        request: &Request,
+        output: Output,
+    ) -> Outcome {
         let tokenizer = match &self.model {
             Some(model) => Some(Tokenizer::load(&locate(model)?)?),
             None => None,
@@ -85,7 +115,7 @@ impl Stats {
         let secret = Secret::from_system().map_err(random)?;
         let mut noise = NoiseSource::from_system().map_err(random)?;
         let key = noise.key();
-        let collected = collect(&self.data, format, &columns, &request, &length, key);
+        let collected = collect(&self.data, format, columns, request, &length, key);
         let collected = collected.map_err(without_line)?;
 
         let paths = StatisticsPaths::new(&self.out);

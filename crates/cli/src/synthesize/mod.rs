@@ -10,6 +10,7 @@ use crate::arguments::ChangeArguments;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
+use crate::register::{Booking, Budget, Ended, RegisterArguments};
 use crate::source::KeyArguments;
 use crate::stop::Stop;
 use clap::Args;
@@ -19,6 +20,7 @@ use serde_json::json;
 use source::SourceArguments;
 use std::path::{Path, PathBuf};
 use undertone::synthesize::evaluate::{Audience, Figure};
+use undertone::tensor::Device;
 use undertone_run::{RunFolder, RunPaths, SampledFacts, Summary};
 
 /// Write synthetic rows with a model trained on private ones
@@ -53,6 +55,8 @@ pub struct Synthesize {
     source: SourceArguments,
     #[command(flatten)]
     keys: KeyArguments,
+    #[command(flatten)]
+    budget: RegisterArguments,
 }
 
 impl Synthesize {
@@ -61,11 +65,11 @@ impl Synthesize {
         let device = self.device.device()?;
         let stop = Stop::listen();
         if !paths.is_finished() {
-            let (plan, resume) = self.plan(&paths, &device)?;
-            let precision = self.device.precision();
-            training::train(plan, &self.out, resume, (device.clone(), precision), &stop)?;
+            self.train(&paths, &device, &stop)?;
         } else if self.names_a_source() {
             return Err(self.is_taken());
+        } else if let Some(booking) = Booking::of_run(&self.out, &self.budget)? {
+            booking.check_open()?;
         }
         let (summary, facts) = sample_rows(&self.out, &self.rows, &device, &stop)?;
         let of = Evaluated { run: &paths, summary: &summary, facts: &facts, device: &device };
@@ -74,11 +78,42 @@ impl Synthesize {
         Ok(())
     }
 
+    /// Trains the model, or resumes its training, at the cost of the budget if one is given.
+    fn train(&self, paths: &RunPaths, device: &Device, stop: &Stop) -> Outcome {
+        let budget = match paths.plan().exists() {
+            true => None,
+            false => self.budget.open()?,
+        };
+        let (mut plan, resume) = self.plan(paths, device, budget.as_ref())?;
+        let booking = match budget {
+            // Before anything of the data is read.
+            Some(budget) => Some(budget.reserve(&mut plan, "synthesize", &self.out)?),
+            None if resume => {
+                let booking = Booking::of_run(&self.out, &self.budget)?;
+                booking.iter().try_for_each(Booking::check_open)?;
+                booking
+            }
+            None => None,
+        };
+        let precision = self.device.precision();
+        let trained = training::train(plan, &self.out, resume, (device.clone(), precision), stop);
+        if let Some(booking) = booking {
+            booking.conclude(match &trained {
+                Ok(()) => Ended::Finished,
+                Err(Failure::Stopped(_)) => Ended::Stopped,
+                Err(_) => Ended::Failed,
+            })?;
+            booking.announce()?;
+        }
+        trained
+    }
+
     /// The plan of the run, and whether it is resumed.
     fn plan(
         &self,
         paths: &RunPaths,
-        device: &undertone::tensor::Device,
+        device: &Device,
+        budget: Option<&Budget>,
     ) -> Outcome<(undertone::Plan, bool)> {
         if paths.plan().exists() {
             if self.names_a_source() {
@@ -94,7 +129,11 @@ impl Synthesize {
             )));
         };
         RunFolder::check_nothing_foreign(&self.out)?;
-        let written = self.source.read(data, &self.rows, &self.keys, &self.set)?;
+        let mut written = self.source.read(data, &self.rows, &self.keys, &self.set)?;
+        if let Some(budget) = budget {
+            let set = self.set.with(budget.units(&written)?);
+            written = self.source.read(data, &self.rows, &self.keys, &set)?;
+        }
         let file = source::is_run_file(data).then_some(data.as_path());
         let resolved = crate::source::resolve(&written, file, device)?;
         crate::source::tell_choices(&resolved);

@@ -34,7 +34,7 @@ pub use vocabulary::MOST_WORDS;
 use crate::error::Result;
 use crate::step::{Recorded, RunLedger};
 use undertone_accounting::ledger::{Terms, USERS_BY_COLUMN};
-use undertone_accounting::{Adjacency, Event, Mode, Part, Threat, Unit};
+use undertone_accounting::{Adjacency, Composition, Event, Mode, Part, Threat, Unit};
 
 /// The available statistics, in the order of their release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +99,16 @@ impl Request {
 
     fn threshold(&self) -> Option<Event> {
         self.budget.threshold_delta.map(|delta| Event::Threshold { delta })
+    }
+
+    /// All releases, which are known before any row is read.
+    pub fn releases(&self) -> Composition {
+        let each = self.statistics.len() as u64;
+        let releases = Composition::new(Adjacency::AddRemove).with(self.event(), each);
+        match self.threshold().filter(|_| self.statistics.contains(&Statistic::Vocabulary)) {
+            Some(threshold) => releases.with(threshold, 1),
+            None => releases,
+        }
     }
 
     /// Records and releases each statistic in turn.
