@@ -391,3 +391,58 @@ fn a_one_run_audit_is_paid_for() {
     assert_eq!(world.shown()["runs"][0]["verb"], "audit one-run");
     assert!(world.epsilons().0 > 7.9);
 }
+
+/// `undertone stats` on the training file, with the register.
+fn stats(world: &World, epsilon: &str, out: &str) -> Output {
+    let (data, out) = (world.bench.path("rows.tsv"), world.bench.path(out));
+    let more = world.with(&["--epsilon", epsilon, "--delta", "1e-4", "--text", "sentence"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+    command.arg("stats").arg(data).arg("--out").arg(out).args(more).output().unwrap()
+}
+
+/// Statistics are paid for before the file is read, and settled at the cost of their ledger.
+#[test]
+fn statistics_are_paid_for() {
+    let world = World::new("2");
+    refused(&stats(&world, "3", "over"), "over its cap");
+    assert!(!world.bench.path("over").exists(), "nothing was read or written");
+    let output = stats(&world, "1", "stats");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(world.statuses(), ["settled"]);
+    let (spent, committed) = world.epsilons();
+    // At the register's δ, which is larger than that of the statistics.
+    assert!(spent > 0.5 && spent <= 1.0 && spent == committed, "{spent} {committed}");
+
+    // A file that cannot be read to its end releases nothing and costs nothing.
+    let whole = fs::read(world.bench.path("rows.tsv")).unwrap();
+    fs::write(world.bench.path("rows.tsv"), [&whole[..], &[0xff, 0xfe]].concat()).unwrap();
+    refused(&stats(&world, "0.5", "broken"), "nothing was released");
+    assert_eq!(world.statuses(), ["settled", "given back"]);
+    assert_eq!(world.epsilons().0, spent);
+}
+
+/// Statistics that were killed before they settled keep their reservation, until it is settled at
+/// the cost of the ledger.
+#[test]
+fn abandoned_statistics_are_settled_at_the_cost_of_their_ledger() {
+    let world = World::new("2");
+    let before = world.bench.bytes("budgets.jsonl");
+    let head = world.bench.bytes("budgets.jsonl.head");
+    assert!(stats(&world, "1", "stats").status.success());
+    let (spent, _) = world.epsilons();
+    // The register as it was after the reservation: without its last line.
+    let text = String::from_utf8(world.bench.bytes("budgets.jsonl")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), String::from_utf8(before).unwrap().lines().count() + 2);
+    let reserved = lines[..lines.len() - 1].join("\n") + "\n";
+    let last: Value = serde_json::from_str(lines[lines.len() - 2]).unwrap();
+    let mut head: Value = serde_json::from_slice(&head).unwrap();
+    head["lines"] = Value::from(lines.len() - 1);
+    head["hash"] = last["hash"].clone();
+    fs::write(world.bench.path("budgets.jsonl"), reserved).unwrap();
+    fs::write(world.bench.path("budgets.jsonl.head"), head.to_string()).unwrap();
+    assert_eq!(world.statuses(), ["reserved"]);
+    let folder = world.bench.path("stats").display().to_string();
+    world.done(&["settle"], &["--run", &folder]);
+    assert_eq!((world.statuses(), world.epsilons().0), (vec!["settled".to_owned()], spent));
+}

@@ -371,3 +371,32 @@ fn figures_say_who_may_see_them() {
     refused(&letters.again("out", &wrong), "is the private training file");
     refused(&letters.again("out", &[&base[..], &["--target", "who"]].concat()), "control code");
 }
+
+/// The cost of training is reserved before the file is read, and repeating the command costs nothing.
+#[test]
+fn a_budget_pays_for_synthetic_rows() {
+    let letters = Letters::new();
+    let file = letters.path("budgets.jsonl").display().to_string();
+    run(&["register", "init", &file]);
+    let budget = ["--epsilon", "9", "--delta", "1e-3", "--units", "100", "--unit", "user"];
+    let who = ["--covers", "our customers", "--approver", "the board"];
+    run(&[&["register", "add", &file, "letters@1"][..], &budget, &who].concat());
+    let with = ["--register", &file, "--dataset", "letters"];
+    let output = letters.usual("out", &[&["--rows", "20"][..], &with].concat()).output().unwrap();
+    succeeds(&output);
+    let spent = || {
+        let shown: Value =
+            serde_json::from_slice(&run(&["register", "show", &file, "letters", "--json"]))
+                .unwrap();
+        let set = &shown["datasets"][0];
+        assert_eq!(set["runs"][0]["status"], "settled", "{shown}");
+        (set["spent"]["upper"].as_f64().unwrap(), set["runs"].as_array().unwrap().len())
+    };
+    let (epsilon, runs) = spent();
+    assert!(runs == 1 && epsilon > 7.5 && epsilon <= 8.0, "{epsilon}");
+    succeeds(&letters.again("out", &[]));
+    assert_eq!(spent(), (epsilon, 1));
+    let over = letters.usual("over", &[&["--rows", "20"][..], &with].concat()).output().unwrap();
+    refused(&over, "over its cap of ε = 9");
+    assert!(!letters.path("over").exists(), "nothing was read or written");
+}
