@@ -97,7 +97,9 @@ impl SecretKey {
         id.copy_from_slice(&bytes[54..62]);
         seed.copy_from_slice(&bytes[62..94]);
         let key = Self::of(id, seed)?;
-        if bytes[94..126] != key.public().key || bytes[126..] != key.checksum() {
+        // `minisign -G -W` leaves the checksum of a key without a password empty.
+        let checksum_is_right = bytes[126..] == key.checksum() || bytes[126..] == [0; 32];
+        if bytes[94..126] != key.public().key || !checksum_is_right {
             return Err("is damaged: its checksum is wrong".to_owned());
         }
         Ok(key)
@@ -210,6 +212,19 @@ mod tests {
     }
 
     /// The example in minisign's documentation.
+    /// Made with minisign 0.11, `minisign -G -W`.
+    #[test]
+    fn secret_keys_of_minisign_are_read() {
+        let key = SecretKey::parse(
+            "untrusted comment: minisign secret key\n\
+             RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAdVEG\
+             2kNF/OrSpnuQ1FxbP8ktuoPEcg2nvQFx3jLr2ShM8U9m2HuJqrlh2lxb5/tymG4qrXpwjCWfUNvs\
+             cY1iQxA7lEnvvG0KAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n",
+        );
+        let public = PublicKey::parse("RWR1UQbaQ0X86rlh2lxb5/tymG4qrXpwjCWfUNvscY1iQxA7lEnvvG0K");
+        assert_eq!(key.unwrap().public().key, public.unwrap().key);
+    }
+
     #[test]
     fn public_keys_of_minisign_are_read() {
         let key = PublicKey::parse("RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3");
