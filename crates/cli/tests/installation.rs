@@ -61,3 +61,10 @@ fn the_quick_demo_trains_and_attacks_classifiers_only() {
     assert!(place.join("report.html").is_file() && !place.join("write-epsilon-8").exists());
     refused(&undertone(&["demo", "--quick", "--data-only"]), "cannot be used with");
 }
+
+#[test]
+fn the_version_is_that_of_undertone() {
+    let output = Command::new(env!("CARGO_BIN_EXE_undertone")).arg("--version").output().unwrap();
+    let expected = concat!("undertone ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+}

@@ -13,7 +13,8 @@ use super::error::Result;
 pub struct Likely {
     /// The largest logit m; NaN is ignored.
     pub largest: f32,
-    /// Σ exp((z − m) / temperature) over all tokens.
+    /// Σ exp((z − m) / temperature) over all tokens. A temperature of 0 is the limit: the number of
+    /// tokens with z = m.
     pub total: f64,
     /// The tokens with z ≥ m − below and their logits, in no particular order; `None` if there are
     /// too many to be worth copying.
@@ -36,7 +37,11 @@ mod tests {
     /// The definition.
     fn defined(row: &[f32], temperature: f32, below: f32) -> Likely {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let total = row.iter().map(|z| f64::from((z - largest) / temperature).exp()).sum();
+        let weight = |z: &f32| match z == &largest {
+            true => 1.0,
+            false => f64::from((z - largest) / temperature).exp(),
+        };
+        let total = row.iter().map(weight).sum();
         let tokens = (0..).zip(row.iter().copied()).filter(|(_, z)| *z >= largest - below);
         Likely { largest, total, tokens: Some(tokens.collect()) }
     }
@@ -48,7 +53,7 @@ mod tests {
             devices.push(Device::cuda(0).unwrap());
         }
         let (rows, columns) = (5, 3001);
-        for (spread, temperature, below) in [(4.0, 1.0, 10.0), (30.0, 0.7, 7.0), (1.0, 1.0, 0.0)] {
+        for (spread, temperature, below) in [(4.0, 1.0, 10.0), (30.0, 0.7, 7.0), (1.0, 0.0, 0.0)] {
             let values = Random::new(3).normal(rows * columns, spread);
             for device in &devices {
                 let logits = Matrix::from_vec(rows, columns, values.clone()).to_device(device);

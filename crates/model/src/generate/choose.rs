@@ -40,11 +40,8 @@ pub fn pick<T: Send>(
 
 /// The temperature of the weights, and how far below the largest logit a token is still likely.
 fn limits(settings: &Settings) -> (f32, f32) {
-    match settings.temperature {
-        // Greedy decoding only needs the tokens with the largest logit.
-        0.0 => (1.0, 0.0),
-        temperature => (temperature, LIKELY * temperature),
-    }
+    // Greedy decoding, with a temperature of 0, only needs the tokens with the largest logit.
+    (settings.temperature, LIKELY * settings.temperature)
 }
 
 /// A token and its logit. The greatest has the largest logit; of equal ones, the lowest number.

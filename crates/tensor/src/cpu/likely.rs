@@ -14,11 +14,12 @@ pub fn likely(logits: &Host, temperature: f32, below: f32) -> Vec<Likely> {
         );
         let least = largest - below;
         let tokens = (0..).zip(row.iter().copied()).filter(|(_, logit)| *logit >= least);
-        Likely {
-            largest,
-            total: total_weight(row, largest, temperature),
-            tokens: Some(tokens.collect()),
-        }
+        let tokens: Vec<(u32, f32)> = tokens.collect();
+        let total = match temperature {
+            0.0 => tokens.iter().filter(|(_, logit)| *logit == largest).count() as f64,
+            _ => total_weight(row, largest, temperature),
+        };
+        Likely { largest, total, tokens: Some(tokens) }
     })
 }
 

@@ -19,7 +19,8 @@ extern "C" __global__ void likely(
     double sum = 0.0;
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
         float z = wide(logits[j]);
-        sum += expf((z - m) / temperature);
+        // Also for a temperature of 0.
+        sum += z == m ? 1.0f : expf((z - m) / temperature);
         if (z >= least) {
             size k = atomicAdd(&count, 1u);
             if (k < most) {
