@@ -45,7 +45,13 @@ static ALLOCATOR: undertone::BoundedAllocator = undertone::BoundedAllocator;
 
 /// Fine-tune language models on private text with differential privacy
 #[derive(Parser)]
-#[command(name = "undertone", version, about, allow_negative_numbers = true, propagate_version = true)]
+#[command(
+    name = "undertone",
+    version,
+    about,
+    allow_negative_numbers = true,
+    propagate_version = true
+)]
 #[command(
     after_help = "Example:\n  undertone budget epsilon --noise-multiplier 1.1 --examples 60000 \
      --batch 256 --epochs 60 --delta 1e-5"
