@@ -81,6 +81,9 @@ class TrainTest(World):
             if event["event"] == "step" and event["step"] == 3:
                 os.kill(os.getpid(), signal.SIGINT)
 
+        # A shell's background jobs ignore Ctrl-C.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         with self.assertRaises(KeyboardInterrupt) as caught:
             self.train("stopped", callbacks=[interrupt])
         if str(caught.exception):
