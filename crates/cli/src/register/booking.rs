@@ -125,23 +125,28 @@ impl Booking {
 
     /// One line about the budget after the run.
     pub fn announce(&self) -> Outcome {
-        let state = self.register.state()?;
-        let Some((account, booking)) = state.booking(&self.id) else { return Ok(()) };
-        let committed = account.epsilon_of(&account.committed())?.upper;
-        let what = match &booking.status {
-            Status::Open => "reserved".to_owned(),
-            Status::Settled(..) => "settled".to_owned(),
-            Status::Released(at, _) => format!("given back on {}", day_and_time(*at)),
-        };
-        output::note(format_args!(
-            "budget of {}: {what}; ε = {} of {} is spent or reserved at δ = {:e}",
-            account.set.name,
-            output::up(committed),
-            account.cap.epsilon,
-            account.cap.delta
-        ));
-        Ok(())
+        announce(&self.register, &self.id)
     }
+}
+
+/// One line about the budget of a reservation.
+pub(super) fn announce(register: &Register, id: &str) -> Outcome {
+    let state = register.state()?;
+    let Some((account, booking)) = state.booking(id) else { return Ok(()) };
+    let committed = account.epsilon_of(&account.committed())?.upper;
+    let what = match &booking.status {
+        Status::Open => "reserved".to_owned(),
+        Status::Settled(..) => "settled".to_owned(),
+        Status::Released(at, _) => format!("given back on {}", day_and_time(*at)),
+    };
+    output::note(format_args!(
+        "budget of {}: {what}; ε = {} of {} is spent or reserved at δ = {:e}",
+        account.set.name,
+        output::up(committed),
+        account.cap.epsilon,
+        account.cap.delta
+    ));
+    Ok(())
 }
 
 /// The actual cost of the run in a folder.

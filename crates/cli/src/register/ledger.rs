@@ -1,11 +1,17 @@
 //! The reservation of a command whose folder has a ledger and no plan: statistics, or a selection.
 
+use super::booking::announce;
 use super::budget::Budget;
 use crate::failure::Outcome;
 use std::path::{Path, PathBuf};
 use undertone_accounting::ledger::Ledger;
 use undertone_register::{Cost, Register, Reservation, Settlement, Status, new_id};
 use undertone_run::RunPaths;
+
+/// The `command` of a reservation of private statistics.
+pub const STATISTICS: &str = "stats";
+/// The `command` of a selection's reservation.
+pub const SELECTION: &str = "sweep --private-selection";
 
 /// A reservation that is settled by the ledger in the command's folder.
 pub struct LedgerBooking {
@@ -67,6 +73,18 @@ impl LedgerBooking {
             ledger: ledger.hash().to_owned(),
             cut_short: false,
         })?)
+    }
+
+    /// Settles a command that was killed. Refused while it runs: it could still release something.
+    pub fn settle_abandoned(&self) -> Outcome {
+        // The command keeps its ledger locked.
+        let _held = Ledger::open(&self.ledger)?;
+        self.settle()
+    }
+
+    /// One line about the budget.
+    pub fn announce(&self) -> Outcome {
+        announce(&self.register, &self.id)
     }
 }
 

@@ -6,26 +6,23 @@
 //! before its ledger existed still counts, until `register release` releases it.
 
 use super::budget::Budget;
-use super::ledger::{LedgerBooking, named};
+use super::ledger::{LedgerBooking, SELECTION, named};
 use crate::failure::{Failure, Outcome};
 use std::path::Path;
 use undertone::train::PlannedCost;
 use undertone_register::Cost;
 use undertone_run::RunPaths;
 
-/// The `command` of a selection's reservation.
-const VERB: &str = "sweep --private-selection";
-
 /// Reserves the cost of the selection in `out`, or finds its existing reservation.
 pub fn book_selection(budget: Budget, planned: &PlannedCost, out: &Path) -> Outcome<LedgerBooking> {
     let PlannedCost { unit, threat, delta, releases } = planned.clone();
     let cost = Cost { unit, threat, delta, releases };
     if !RunPaths::new(out).ledger().exists() {
-        return LedgerBooking::reserve(budget, cost, VERB, out);
+        return LedgerBooking::reserve(budget, cost, SELECTION, out);
     }
     let name = budget.set.name.clone();
     let own = LedgerBooking::find(budget.register, out, |own| {
-        own.dataset == name && own.verb == VERB && own.cost == cost
+        own.dataset == name && own.verb == SELECTION && own.cost == cost
     })?;
     own.ok_or_else(|| {
         Failure::arguments(format!(

@@ -4,7 +4,7 @@ use super::FileArgument;
 use super::booking::Booking;
 use super::budget::RegisterArguments;
 use super::change::said;
-use super::ledger::LedgerBooking;
+use super::ledger::{LedgerBooking, SELECTION, STATISTICS};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
@@ -24,9 +24,43 @@ pub struct Settle {
 impl Settle {
     pub fn run(self, output: Output) -> Outcome {
         let paths = RunPaths::new(&self.run);
-        if !paths.plan().exists() && paths.ledger().exists() {
-            return self.by_ledger(output);
+        match paths.plan().exists() {
+            false if paths.ledger().exists() => {
+                let booking = self.of_ledger()?;
+                booking.settle_abandoned()?;
+                self.tell(output, || booking.announce())
+            }
+            _ => {
+                let booking = self.of_plan(&paths)?;
+                booking.settle()?;
+                self.tell(output, || booking.announce())
+            }
         }
+    }
+
+    fn tell(&self, output: Output, announce: impl Fn() -> Outcome) -> Outcome {
+        if output.json {
+            output::json(&json!({ "run": self.run, "status": "settled" }));
+            return Ok(());
+        }
+        announce()
+    }
+
+    /// The reservation of statistics or a selection, whose folder has no plan.
+    fn of_ledger(&self) -> Outcome<LedgerBooking> {
+        let booking = LedgerBooking::find(self.register.open()?, &self.run, |own| {
+            [STATISTICS, SELECTION].contains(&own.verb.as_str())
+        })?;
+        booking.ok_or_else(|| {
+            Failure::arguments(format!(
+                "{} has no reservation in this register",
+                self.run.display()
+            ))
+        })
+    }
+
+    /// The reservation of a run.
+    fn of_plan(&self, paths: &RunPaths) -> Outcome<Booking> {
         if !paths.plan().exists() {
             return Err(Failure::arguments(format!(
                 "{} contains no run; if it has none because the run never began, use: undertone \
@@ -41,35 +75,12 @@ impl Settle {
             )));
         }
         let given = RegisterArguments::at(self.register.path());
-        let Some(booking) = Booking::of_run(&self.run, &given)? else {
-            return Err(Failure::arguments(format!(
+        Booking::of_run(&self.run, &given)?.ok_or_else(|| {
+            Failure::arguments(format!(
                 "{} was started without a register, so it has no reservation",
                 self.run.display()
-            )));
-        };
-        booking.settle()?;
-        if output.json {
-            output::json(&json!({ "run": self.run, "status": "settled" }));
-            return Ok(());
-        }
-        booking.announce()
-    }
-
-    /// Settles statistics or a selection, whose folder has no plan.
-    fn by_ledger(&self, output: Output) -> Outcome {
-        let Some(booking) = LedgerBooking::find(self.register.open()?, &self.run, |_| true)? else {
-            return Err(Failure::arguments(format!(
-                "{} has no reservation in this register",
-                self.run.display()
-            )));
-        };
-        booking.settle()?;
-        if output.json {
-            output::json(&json!({ "run": self.run, "status": "settled" }));
-            return Ok(());
-        }
-        output::line(format_args!("{} is settled at the cost of its ledger.", self.run.display()));
-        Ok(())
+            ))
+        })
     }
 }
 

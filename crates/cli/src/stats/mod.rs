@@ -4,7 +4,7 @@ mod show;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::register::{LedgerBooking, RegisterArguments};
+use crate::register::{LedgerBooking, RegisterArguments, STATISTICS};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -79,18 +79,19 @@ impl Stats {
         let columns = self.columns(format)?;
         let request = self.request(&columns)?;
         check_new_folder(&self.out)?;
-        // Before any row is read.
+        // Before any row is read; the names of the columns are public.
         let booking = match self.budget.open()? {
             Some(budget) => {
                 let (unit, releases) = (request.unit, request.releases());
                 let cost = Cost { unit, threat: Threat::Central, delta: self.delta, releases };
-                Some(LedgerBooking::reserve(budget, cost, "stats", &self.out)?)
+                Some(LedgerBooking::reserve(budget, cost, STATISTICS, &self.out)?)
             }
             None => None,
         };
         let released = self.release(format, &columns, &request, output);
         if let Some(booking) = booking {
             booking.settle()?;
+            booking.announce()?;
         }
         released
     }

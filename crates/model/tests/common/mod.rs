@@ -96,7 +96,7 @@ pub fn batch(name: &str, model: &Model) -> Batch {
 /// theory, such as the gradient of a key's bias (softmax is invariant to it), contain only rounding
 /// errors on both sides; they are compared at a scale of 1e-4.
 pub fn difference(actual: &[f32], expected: &[f32]) -> f32 {
-    assert_eq!(actual.len(), expected.len(), "as many numbers");
+    assert_eq!(actual.len(), expected.len(), "same length");
     let scale = expected.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
     let largest = actual.iter().zip(expected).fold(0.0_f32, |m, (a, b)| {
         assert!(a.is_finite(), "a number that is not finite");

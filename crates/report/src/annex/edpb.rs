@@ -45,8 +45,8 @@ pub fn section(evidence: &Evidence, level: u8) -> Result<Section> {
 
 fn limits(evidence: &Evidence) -> Result<Vec<String>> {
     let mut all = vec![
-        "Whether this ε makes both likelihoods insignificant is for you to argue, best with the \
-         trade-off curve in this report."
+        "You must argue that this ε makes both likelihoods insignificant; the trade-off curve in \
+         this report helps."
             .to_owned(),
         "Attacks that fail prove nothing about other attacks; the guarantee covers those too, as \
          far as its ε goes."
