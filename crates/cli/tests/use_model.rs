@@ -223,11 +223,43 @@ fn completions_are_generated_and_compared() {
     let all = measured("100");
     assert_eq!(all["generated"]["texts"], 3, "the file has no more");
     assert!(all["generated"]["rouge_l"].as_f64().unwrap() < 1.0, "{all}");
+    assert_eq!(all["generated"]["references"], 3);
     let plain: Value =
         serde_json::from_str(&said(&[&completion[..], &["--json"]].concat())).unwrap();
     assert!(plain.get("generated").is_none() && plain.get("auc").is_none(), "{plain}");
     refused(&[&base[..], &["--generate", "2"]].concat(), "--task completion");
     refused(&[&completion[..], &["--generate", "0"]].concat(), "at least 1");
+}
+
+/// Rows with the same prompt are references of one completion, wherever they are in the file.
+#[test]
+fn a_completion_may_have_several_references() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(folder.path(), "gpt2-causal-lm", "tokenizer-bpe");
+    let greedy =
+        ["generate", "--model", &model, "--prompt", "the cat", "--temperature=0", "--json"];
+    let answer: Value =
+        serde_json::from_str(&said(&[&greedy[..], &["--max-new-tokens=8"]].concat())).unwrap();
+    let text = answer["completions"][0]["text"].as_str().unwrap();
+    let same = text.strip_prefix("the cat").unwrap_or(text);
+    let row = |prompt: &str, completion: &str| {
+        serde_json::json!({ "prompt": prompt, "completion": completion }).to_string() + "\n"
+    };
+    let rows = [row("the cat", "of no use"), row("on the", "warm mat"), row("the cat", same)];
+    let file = folder.path().join("pairs.jsonl");
+    fs::write(&file, rows.concat()).unwrap();
+    let file = file.to_str().unwrap();
+    let eval = |more: &[&str]| {
+        let base = ["eval", "--model", &model, "--data", file, "--task", "completion"];
+        [&base[..], &["--generate", "1", "--max-new-tokens", "8"], more].concat()
+    };
+    let answer: Value = serde_json::from_str(&said(&eval(&["--json"]))).unwrap();
+    let generated = &answer["generated"];
+    assert_eq!((&generated["texts"], &generated["references"]), (&1.into(), &2.into()));
+    assert_eq!((&generated["rouge_l"], &generated["beams"]), (&1.0.into(), &1.into()));
+    let shown = said(&eval(&["--beams", "3"]));
+    assert!(shown.contains("1 text, 2 references, 3 beams"), "{shown}");
+    refused(&eval(&["--beams", "0"]), "--beams must be from 1");
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub use norm::{NormKind, Normalized};
 pub use ops::*;
 pub use output::{Operand, Output, product};
 pub use pages::return_freed_memory;
-pub use pool::release_idle_memory;
+pub use pool::{release_idle_memory, unused_room};
 pub use precision::Precision;
 pub use relative::{Relative, RelativeGradients};
 pub use row_weights::RowWeights;

@@ -99,11 +99,16 @@ impl Shelves {
         Some(values)
     }
 
-    /// Removes idle buffers, largest first, until the total is at most 1.5 times the peak of live
-    /// memory, and returns them to be freed.
+    /// The limit of live and idle memory together: 1.5 times the peak of live memory.
+    fn most_allowed(&self) -> usize {
+        self.most_alive + self.most_alive / 2
+    }
+
+    /// Removes idle buffers, largest first, until the total is within its limit, and returns them
+    /// to be freed.
     fn make_room(&mut self) -> Vec<Vec<f32>> {
         let mut surplus = Vec::new();
-        while self.alive_numbers + self.idle_numbers > self.most_alive + self.most_alive / 2 {
+        while self.alive_numbers + self.idle_numbers > self.most_allowed() {
             let Some((&size, _)) = self.idle.iter().rev().find(|(_, shelf)| !shelf.is_empty())
             else {
                 break;
@@ -125,6 +130,14 @@ pub fn release_idle_memory() {
     shelves.most_alive = shelves.alive_numbers;
     drop(shelves);
     drop(idle);
+}
+
+/// How many more bytes the pool may hold before it frees idle buffers, if buffers of other sizes are
+/// requested.
+pub fn unused_room() -> u64 {
+    let shelves = SHELVES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let held = shelves.alive_numbers + shelves.idle_numbers;
+    (shelves.most_allowed().saturating_sub(held) * size_of::<f32>()) as u64
 }
 
 /// Rounds a size up to one of eight steps per power of two, so that batches of nearly equal length

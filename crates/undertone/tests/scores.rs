@@ -28,9 +28,11 @@ fn bleu_and_rouge_are_those_of_the_packages() {
         let (mut bleu, mut rouge) = (Bleu::default(), RougeL::default());
         let pairs =
             case["said"].as_array().unwrap().iter().zip(case["references"].as_array().unwrap());
-        for (said, reference) in pairs {
-            bleu.add(said.as_str().unwrap(), reference.as_str().unwrap());
-            rouge.add(said.as_str().unwrap(), reference.as_str().unwrap());
+        for (said, references) in pairs {
+            let references = references.as_array().unwrap().iter();
+            let references: Vec<&str> = references.map(|text| text.as_str().unwrap()).collect();
+            bleu.add(said.as_str().unwrap(), &references);
+            rouge.add(said.as_str().unwrap(), &references);
         }
         assert_near(bleu.score(), &case["bleu"], name);
         assert_near(bleu.brevity_penalty(), &case["brevity_penalty"], name);

@@ -23,7 +23,7 @@ use undertone::evaluate::{
 #[command(
     after_help = "Examples:\n  undertone eval --run runs/first --data dev.tsv\n  undertone eval \
      --model models/gpt2 --data devset.csv --task completion --prompt mr --completion ref \
-     --generate 200"
+     --generate 200 --beams 5"
 )]
 pub struct Eval {
     #[command(flatten)]
@@ -94,7 +94,7 @@ fn tell(measured: &Measured) -> Outcome {
     }
     if let Some(generated) = &measured.generated {
         output::rows(&[
-            ("generated", format!("{} texts, greedy", generated.texts)),
+            ("generated", generated.to_string()),
             ("BLEU", format!("{:.2}", generated.bleu)),
             ("ROUGE-L", format!("{:.4}", generated.rouge_l)),
         ]);

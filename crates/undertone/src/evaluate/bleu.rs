@@ -1,14 +1,15 @@
-//! Corpus BLEU-4 of generated texts with one reference each, as computed by sacreBLEU with its
-//! default settings: case-sensitive, mteval-v13a tokens, exponential smoothing.
+//! Corpus BLEU-4 of generated texts with one or more references each, as computed by sacreBLEU with
+//! its default settings: case-sensitive, mteval-v13a tokens, exponential smoothing.
 //!
 //! ```text
-//! p_n  = Σ_texts (n-grams of the text that are in its reference, each at most as often as there)
-//!        / Σ_texts (n-grams of the text)                                       n = 1 … 4
+//! p_n  = Σ_texts (n-grams of the text that are in one of its references, each at most as often as
+//!        in the reference that has it most often) / Σ_texts (n-grams of the text)    n = 1 … 4
 //! BP   = min(1, exp(1 − reference tokens / generated tokens))
 //! BLEU = 100 · BP · (p_1 p_2 p_3 p_4)^(1/4)
 //! ```
 //!
-//! The k-th of the orders without a common n-gram counts as 2⁻ᵏ of an n-gram. BLEU is 0 if no word
+//! The reference tokens of a text are those of the reference whose number of tokens is closest to
+//! the text's; of two equally close ones, the shorter. The k-th of the orders without a common n-gram counts as 2⁻ᵏ of an n-gram. BLEU is 0 if no word
 //! is in common, or if no text has four words.
 
 use std::collections::HashMap;
@@ -27,14 +28,20 @@ pub struct Bleu {
 }
 
 impl Bleu {
-    /// Adds a generated text and its reference.
-    pub fn add(&mut self, text: &str, reference: &str) {
-        let (text, reference) = (tokens(text), tokens(reference));
+    /// Adds a generated text and its references.
+    pub fn add(&mut self, text: &str, references: &[impl AsRef<str>]) {
+        let text = tokens(text);
+        let references: Vec<_> = references.iter().map(|text| tokens(text.as_ref())).collect();
+        let closest = |length: &usize| (length.abs_diff(text.len()), *length);
         self.generated += text.len() as u64;
-        self.reference += reference.len() as u64;
+        self.reference += references.iter().map(Vec::len).min_by_key(closest).unwrap_or(0) as u64;
         for order in 1..=ORDERS {
-            let (ngrams, allowed) = (counts(&text, order), counts(&reference, order));
-            for (ngram, count) in ngrams {
+            let mut allowed: HashMap<&[String], u64> = HashMap::new();
+            for (ngram, count) in references.iter().flat_map(|tokens| counts(tokens, order)) {
+                let most = allowed.entry(ngram).or_default();
+                *most = count.max(*most);
+            }
+            for (ngram, count) in counts(&text, order) {
                 self.all[order - 1] += count;
                 self.common[order - 1] += count.min(allowed.get(ngram).copied().unwrap_or(0));
             }
@@ -120,7 +127,7 @@ mod tests {
 
     fn score(text: &str, reference: &str) -> f64 {
         let mut bleu = Bleu::default();
-        bleu.add(text, reference);
+        bleu.add(text, &[reference]);
         bleu.score()
     }
 
@@ -145,6 +152,11 @@ mod tests {
         let short = score("a b c d", "a b c d e f g h");
         assert!((short - 100.0 * (-1.0_f64).exp()).abs() < 1e-9, "{short}");
         assert!((score("a b c d", "a b c d") - 100.0).abs() < 1e-9);
+        // Three and five tokens are equally close to four: the shorter reference counts.
+        let mut bleu = Bleu::default();
+        bleu.add("a b c d", &["a b c d e", "b c d"]);
+        assert_eq!((bleu.brevity_penalty(), bleu.reference), (1.0, 3));
+        assert!((bleu.score() - 100.0).abs() < 1e-9, "{}", bleu.score());
         assert_eq!((score("", "a"), score("x", "a"), score("a", "a")), (0.0, 0.0, 0.0));
     }
 }

@@ -1,5 +1,6 @@
 //! ROUGE-L of generated texts, as the package rouge_score computes `rougeL` without stemming: the
-//! F1 score of the longest common subsequence of words, averaged over texts.
+//! F1 score of the longest common subsequence of words, averaged over texts. Of several references,
+//! the one with the highest score counts.
 
 /// Accumulates ROUGE-L over texts.
 #[derive(Clone, Debug, Default)]
@@ -9,9 +10,11 @@ pub struct RougeL {
 }
 
 impl RougeL {
-    /// Adds a generated text and its reference.
-    pub fn add(&mut self, text: &str, reference: &str) {
-        self.sum += f1(&words(text), &words(reference));
+    /// Adds a generated text and its references.
+    pub fn add(&mut self, text: &str, references: &[impl AsRef<str>]) {
+        let text = words(text);
+        let scores = references.iter().map(|reference| f1(&text, &words(reference.as_ref())));
+        self.sum += scores.fold(0.0, f64::max);
         self.texts += 1;
     }
 
@@ -57,9 +60,9 @@ mod tests {
     #[test]
     fn a_score_computed_by_hand() {
         let mut rouge = RougeL::default();
-        rouge.add("The cat ate the mat!", "the cat sat on the mat");
+        rouge.add("The cat ate the mat!", &["the mat", "the cat sat on the mat", "a dog"]);
         assert!((rouge.mean() - 2.0 * 4.0 / 11.0).abs() < 1e-12, "{}", rouge.mean());
-        rouge.add("", "a");
+        rouge.add("", &["a"]);
         assert!((rouge.mean() - 4.0 / 11.0).abs() < 1e-12, "{}", rouge.mean());
         assert_eq!(RougeL::default().mean(), 0.0);
         assert_eq!(common(&words("a b c d"), &words("d c b a")), 1);

@@ -11,7 +11,9 @@ use crate::evaluate::{Limits, predict};
 use crate::model;
 use crate::plan::Plan;
 use crate::step::{AveragedWeights, Cost, Learner, StepSettings};
+use crate::tensor::unused_room;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, epsilon};
 use undertone_run::Resolved;
@@ -28,8 +30,10 @@ const BATCHES: usize = 6;
 /// Time after which a step runs only its largest micro-batch.
 const LONG: Duration = Duration::from_secs(40);
 
-/// Takes a step and evaluates as the run would, so that the process reaches the peak of the run.
-/// `rate` is the share of units in a step.
+/// Takes steps and evaluates as the run would, so that the process comes close to the run's peak of
+/// memory, and returns the number of bytes by which the run may exceed it: micro-batches of sizes
+/// that were not tried may fill the pool of buffers up to its limit. `rate` is the share of units in
+/// a step.
 pub fn exercise(
     plan: &Plan,
     learner: &mut Learner,
@@ -37,7 +41,7 @@ pub fn exercise(
     data: &Dataset,
     validation: Option<&Dataset>,
     rate: f64,
-) -> Result<()> {
+) -> Result<u64> {
     // Masks from another draw have about the same number of positions.
     let examples = data.for_evaluation();
     let auto = learner.model.micro_batch();
@@ -60,13 +64,17 @@ pub fn exercise(
     // The batch with the most tokens, then the one with the most pairs of tokens in attention.
     let size = |batch: &Vec<usize>| (lengths(batch, 1), lengths(batch, 2));
     steps.sort_by_key(|batches| Reverse(batches.iter().map(size).max()));
+    let mut untried: BTreeSet<(usize, usize)> = steps.iter().flatten().map(size).collect();
     let begun = Instant::now();
     for (number, batches) in (0..).zip(steps.iter().take(STEPS)) {
         let largest = (0..batches.len()).max_by_key(|&i| size(&batches[i]));
         let every = batches.len().div_ceil(BATCHES).max(1);
         let chosen = (0..batches.len()).filter(|i| i % every == 0 || Some(*i) == largest);
         let chosen = chosen.filter(|i| begun.elapsed() < LONG || Some(*i) == largest);
-        step(learner, number, chosen.map(|i| &batches[i]), &examples)?;
+        let chosen = chosen.map(|i| &batches[i]).inspect(|batch| {
+            untried.remove(&size(batch));
+        });
+        step(learner, number, chosen, &examples)?;
         compute_epsilon(plan, resolved)?;
     }
     if let Some(kind) = plan.training.average {
@@ -87,7 +95,7 @@ pub fn exercise(
     }
     learner.average = None;
     learner.model.device().synchronize().map_err(model::Error::from)?;
-    Ok(())
+    Ok(if untried.is_empty() { 0 } else { unused_room() })
 }
 
 /// Computes ε of the plan, as the run does after each epoch: the accountant's transforms need

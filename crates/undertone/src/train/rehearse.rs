@@ -181,9 +181,9 @@ fn timed(
     let mut memory_bytes = None;
     if let Some((texts, resolved, rate)) = texts {
         let Texts { data, validation } = texts;
-        exercise(plan, &mut learner, resolved, data, validation.as_ref(), rate)?;
+        let room = exercise(plan, &mut learner, resolved, data, validation.as_ref(), rate)?;
         gpu_memory.look(learner.model.device());
-        memory_bytes = peak_memory();
+        memory_bytes = peak_memory().map(|peak| peak + room);
     }
     let typical = timed_step(plan, &mut learner, rows, typical)?;
     let long = timed_step(plan, &mut learner, rows, long)?;
