@@ -12,6 +12,7 @@ mod folder;
 mod model;
 mod process;
 mod rows;
+mod synthesize;
 mod train;
 mod values;
 
@@ -40,6 +41,7 @@ fn _undertone(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(train::needed_columns, module)?,
         wrap_pyfunction!(train::train, module)?,
         wrap_pyfunction!(train::resume, module)?,
+        wrap_pyfunction!(synthesize::synthesize, module)?,
         wrap_pyfunction!(folder::read_run, module)?,
         wrap_pyfunction!(folder::columns_of_run, module)?,
         wrap_pyfunction!(folder::write_report, module)?,

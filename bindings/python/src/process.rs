@@ -3,6 +3,8 @@
 use crate::errors::user_error;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 use undertone::tensor::CpuLevel;
 
 /// The process that started the engine's threads; 0 before that.
@@ -51,5 +53,34 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         IS_BUSY.store(false, Ordering::Release);
+    }
+}
+
+/// Interval at which Python's signals are checked.
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs `work` in a thread of its own, without the interpreter's lock, while this thread waits for
+/// signals, which only Python's main thread receives. A signal sets `stop`; its exception is
+/// returned beside the result.
+pub fn interruptible<T: Send>(
+    py: Python,
+    stop: &AtomicBool,
+    work: impl FnOnce() -> T + Send,
+) -> (T, Option<PyErr>) {
+    let mut interruption = None;
+    let result = thread::scope(|scope| {
+        let worker = scope.spawn(work);
+        while !worker.is_finished() {
+            py.detach(|| thread::sleep(LOOK_EVERY));
+            if let Err(error) = py.check_signals() {
+                stop.store(true, Ordering::SeqCst);
+                interruption.get_or_insert(error);
+            }
+        }
+        worker.join()
+    });
+    match result {
+        Ok(result) => (result, interruption),
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }

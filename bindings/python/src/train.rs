@@ -2,7 +2,7 @@
 
 use crate::errors::{naming_rows, raised, user_error};
 use crate::events;
-use crate::process::Turn;
+use crate::process::{LOOK_EVERY, Turn};
 use crate::rows::Rows;
 use crate::values::{to_json, to_toml};
 use clap::Parser;
@@ -12,12 +12,13 @@ use pyo3::types::PyDict;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use undertone::collective::Ranks;
 use undertone::data::read::MemoryFile;
 use undertone::tensor::Device;
 use undertone::train::{Error, Start, TrainingEvent, train_until};
 use undertone::{Plan, task_of};
+use undertone_cli::register::{Booking, Ended, RegisterArguments};
 use undertone_cli::{draw, source};
 use undertone_run::{RunPaths, WrittenRun};
 use undertone_terminal::device::DeviceArguments;
@@ -46,6 +47,18 @@ pub fn misread(error: &clap::Error) -> PyErr {
 
 /// The run described by keys of the run file.
 fn written(keys: &Bound<'_, PyDict>) -> PyResult<WrittenRun> {
+    WrittenRun::parse("", &changes(keys)?).map_err(raised)
+}
+
+/// The same with one more override.
+fn written_with(keys: &Bound<'_, PyDict>, change: String) -> PyResult<WrittenRun> {
+    let mut changes = changes(keys)?;
+    changes.push(change);
+    WrittenRun::parse("", &changes).map_err(raised)
+}
+
+/// Overrides of keys of the run file, as `--set` takes them.
+pub fn changes(keys: &Bound<'_, PyDict>) -> PyResult<Vec<String>> {
     let mut changes = Vec::new();
     for (key, value) in keys.iter() {
         let key: String = key.extract()?;
@@ -55,7 +68,7 @@ fn written(keys: &Bound<'_, PyDict>) -> PyResult<WrittenRun> {
         };
         changes.push(format!("{key}={text}"));
     }
-    WrittenRun::parse("", &changes).map_err(raised)
+    Ok(changes)
 }
 
 /// The columns that a run reads from its training data, including the author column.
@@ -73,21 +86,21 @@ pub fn needed_columns(keys: &Bound<'_, PyDict>) -> PyResult<Vec<String>> {
 }
 
 /// Rows in memory that replace the files of a run.
-struct InMemory {
+pub struct InMemory {
     train: Option<MemoryFile>,
     validation: Option<MemoryFile>,
 }
 
 impl InMemory {
     /// Places rows under the paths used in the run's plan.
-    fn new(train: Option<(&Rows, PathBuf)>, validation: Option<(&Rows, PathBuf)>) -> Self {
+    pub fn new(train: Option<(&Rows, PathBuf)>, validation: Option<(&Rows, PathBuf)>) -> Self {
         let put = |(rows, path): (&Rows, PathBuf)| rows.at(path);
         Self { train: train.map(put), validation: validation.map(put) }
     }
 
     /// Saves the rows in the run folder, so that the run can be resumed and audited without this
     /// process.
-    fn keep(&self, paths: &RunPaths) -> undertone_run::Result<()> {
+    pub fn keep(&self, paths: &RunPaths) -> undertone_run::Result<()> {
         for file in [&self.train, &self.validation].into_iter().flatten() {
             if !file.path().exists() {
                 paths.keep_rows(file.path(), file.rows())?;
@@ -97,7 +110,7 @@ impl InMemory {
     }
 
     /// Names for messages, instead of paths that do not exist.
-    fn names(&self) -> Vec<(String, &'static str)> {
+    pub fn names(&self) -> Vec<(String, &'static str)> {
         let name = |file: &Option<MemoryFile>, name| {
             file.as_ref().map(|file| (file.path().display().to_string(), name))
         };
@@ -108,9 +121,23 @@ impl InMemory {
     }
 }
 
+/// The budget that pays for a run: a register and the name of one of its data sets.
+pub fn budget_of(
+    register: Option<PathBuf>,
+    dataset: Option<String>,
+) -> PyResult<RegisterArguments> {
+    match (&register, &dataset) {
+        (Some(_), None) => {
+            Err(user_error("register= needs dataset=, the name of a data set in it"))
+        }
+        (None, Some(_)) => Err(user_error("dataset= needs register=, the file of the register")),
+        _ => Ok(RegisterArguments::new(register, dataset)),
+    }
+}
+
 /// Trains a new run in the folder `out` and returns the folder.
 #[pyfunction]
-#[pyo3(signature = (keys, out, train, validation, device, precision, callback))]
+#[pyo3(signature = (keys, out, train, validation, device, precision, budget, callback))]
 #[allow(clippy::too_many_arguments)]
 pub fn train<'py>(
     py: Python<'py>,
@@ -120,6 +147,7 @@ pub fn train<'py>(
     validation: Option<&Rows>,
     device: &str,
     precision: Option<&str>,
+    budget: (Option<PathBuf>, Option<String>),
     callback: Option<Py<PyAny>>,
 ) -> PyResult<PathBuf> {
     let turn = Turn::take()?;
@@ -139,7 +167,13 @@ pub fn train<'py>(
         validation.map(|rows| (rows, paths.validation_rows())),
     );
     let trained = (|| {
-        let written = written(&keys)?;
+        let budget = budget_of(budget.0, budget.1)?.open().map_err(raised)?;
+        let mut written = written(&keys)?;
+        if let Some(budget) = &budget
+            && let Some(change) = budget.units(&written).map_err(raised)?
+        {
+            written = self::written_with(&keys, change)?;
+        }
         let arguments = device_of(device, precision)?;
         let device = arguments.device().map_err(raised)?;
         let resolved = py.detach(|| Plan::resolve(&written, &device)).map_err(raised)?;
@@ -153,17 +187,33 @@ pub fn train<'py>(
             events::call(py, callback, &json!({ "event": "plan", "chosen": chosen }))?;
         }
         let traces = Traces::before(&out);
+        // Before anything of the data is read.
+        let booking = budget.map(|budget| budget.reserve(&mut plan, "train", &out));
+        let booking = booking.transpose().map_err(raised)?;
         let run = Training { plan, out: &out, resume: false, device, rows: &rows };
-        run.start(py, callback.as_ref()).inspect_err(|_| traces.remove())
+        let trained = run.start(py, callback.as_ref()).inspect_err(|_| traces.remove());
+        conclude(booking, &paths)?;
+        trained
     })();
     drop(turn);
     trained.map_err(|error: PyErr| naming_rows(py, error, &rows.names()))?;
     Ok(out)
 }
 
+/// Settles the reservation of a run, keeps it if the run can be resumed, and gives it back if the run
+/// released nothing.
+fn conclude(booking: Option<Booking>, paths: &RunPaths) -> PyResult<()> {
+    let ended = match paths.is_finished() {
+        true => Ended::Finished,
+        false => Ended::Failed,
+    };
+    booking.map_or(Ok(()), |booking| booking.conclude(ended)).map_err(raised)
+}
+
 /// Resumes the run in the folder `out`.
 #[pyfunction]
-#[pyo3(signature = (out, train, validation, device, precision, callback))]
+#[pyo3(signature = (out, train, validation, device, precision, register, callback))]
+#[allow(clippy::too_many_arguments)]
 pub fn resume(
     py: Python,
     out: PathBuf,
@@ -171,6 +221,7 @@ pub fn resume(
     validation: Option<&Rows>,
     device: &str,
     precision: Option<&str>,
+    register: Option<PathBuf>,
     callback: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     let turn = Turn::take()?;
@@ -196,8 +247,12 @@ pub fn resume(
         plan.compute.precision = Some(precision);
     }
     let device = arguments.device().map_err(raised)?;
+    let given = RegisterArguments::new(register, None);
+    let booking = Booking::of_run(&out, &given).map_err(raised)?;
+    booking.iter().try_for_each(Booking::check_open).map_err(raised)?;
     let run = Training { plan, out: &out, resume: true, device, rows: &rows };
     let trained = run.start(py, callback.as_ref());
+    conclude(booking, &paths)?;
     drop(turn);
     trained.map_err(|error| naming_rows(py, error, &rows.names()))
 }
@@ -234,9 +289,6 @@ struct Training<'a> {
     device: Device,
     rows: &'a InMemory,
 }
-
-/// Interval at which Python's signals are checked.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Training<'_> {
     /// Trains without the interpreter lock, which is taken only for callbacks and signals.
@@ -304,7 +356,7 @@ fn stopped(py: Python, error: Option<PyErr>, out: &Path, step: u64, steps: u64) 
 }
 
 /// Files that a run that fails to start must not leave behind.
-struct Traces {
+pub struct Traces {
     /// The run folder, if it did not exist.
     folder: Option<PathBuf>,
     /// Its ancestors that did not exist, the deepest first.
@@ -313,7 +365,7 @@ struct Traces {
 }
 
 impl Traces {
-    fn before(out: &Path) -> Self {
+    pub fn before(out: &Path) -> Self {
         let is_empty = std::fs::read_dir(out).map_or(true, |mut inside| inside.next().is_none());
         let parents = out
             .ancestors()
@@ -327,7 +379,7 @@ impl Traces {
     }
 
     /// Removes a run that has released nothing. Failures to remove something are ignored.
-    fn remove(&self) {
+    pub fn remove(&self) {
         let Some(folder) = &self.folder else { return };
         let paths = RunPaths::new(folder);
         if paths.ledger().exists() || paths.checkpoint().exists() || paths.metrics().exists() {

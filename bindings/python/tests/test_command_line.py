@@ -119,6 +119,53 @@ class CommandLineTest(World):
         self.same(run.folder, whole)
         self.assertEqual(run.guarantee, ut.Run(whole).guarantee)
 
+    def register(self, epsilon: float = 20) -> Path:
+        """A register with a budget for the sentences of forty people."""
+        file = self.folder / "budgets.jsonl"
+        self.command("register", "init", file)
+        self.command(
+            "register", "add", file, "sentences@1", "--covers", "forty people", "--units", 40,
+            "--unit", "user", "--epsilon", epsilon, "--delta", 1e-2, "--approver", "A. Lovelace",
+        )
+        return file
+
+    def accounts(self, file: Path) -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(self.command("register", "show", file, "--json").stdout)
+        return shown
+
+    def test_the_budget_of_a_register_pays_for_runs_from_python(self) -> None:
+        file = self.register()
+        pays = {"register": file, "dataset": "sentences", "author": "who", "batch": 10}
+        run = self.train("paid", **pays)
+        self.assertIn("sentences@1", run.plan)
+        self.command("register", "verify", file, "--run", run.folder)
+        self.assertIn("settled", self.command("register", "show", file, "sentences").stdout)
+        # A second run of the same cost is over the cap, and leaves nothing behind.
+        file.unlink()
+        file = self.register(epsilon=9)
+        self.train("first", **pays)
+        self.refused("ε", self.train, "second", **pays)
+        self.assertFalse((self.folder / "second").exists())
+        # A run that fails before its first release gives its reservation back.
+        before = self.accounts(file)
+        self.refused("dataset=", self.train, "third", register=file)
+        self.refused("register=", self.train, "third", dataset="sentences")
+        self.assertEqual(self.accounts(file), before)
+
+    def test_a_reservation_that_was_settled_ends_a_run_for_python_too(self) -> None:
+        file = self.register()
+
+        def stop(event: dict[str, Any]) -> None:
+            if event["event"] == "step" and event["step"] == 2:
+                raise RuntimeError("enough")
+
+        pays = {"register": file, "dataset": "sentences", "author": "who", "batch": 10}
+        with self.assertRaises(RuntimeError):
+            self.train("begun", callbacks=[stop], **pays)
+        self.assertIn("reserved", self.command("register", "show", file, "sentences").stdout)
+        self.command("register", "settle", file, "--run", self.folder / "begun")
+        self.refused("settled", ut.resume, self.folder / "begun", device="cpu")
+
     def test_predictions_and_metrics_are_those_of_the_program(self) -> None:
         run = self.train(labels=None)
         data = world.write_jsonl(self.folder / "rows.jsonl", world.rows())

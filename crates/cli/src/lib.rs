@@ -1,6 +1,5 @@
 //! The verbs of the `undertone` program, as a library: `src/bin/undertone.rs` is the program, and
-//! `bindings/python` runs attacks and loads trained models with the same code.
-//!
+//! `bindings/python` runs attacks, synthesizes rows and loads trained models with the same code.
 
 mod arguments;
 pub mod audit;
@@ -17,14 +16,14 @@ mod installation;
 mod live;
 mod model;
 mod ranks;
-mod register;
+pub mod register;
 pub mod report;
 mod scan;
 mod sign;
 pub mod source;
 mod stats;
 mod sweep;
-mod synthesize;
+pub mod synthesize;
 mod train;
 mod typical;
 mod unknown_flag;

@@ -249,17 +249,15 @@ fn a_completion_may_have_several_references() {
     let file = folder.path().join("pairs.jsonl");
     fs::write(&file, rows.concat()).unwrap();
     let file = file.to_str().unwrap();
-    let eval = |more: &[&str]| {
-        let base = ["eval", "--model", &model, "--data", file, "--task", "completion"];
-        [&base[..], &["--generate", "1", "--max-new-tokens", "8"], more].concat()
-    };
-    let answer: Value = serde_json::from_str(&said(&eval(&["--json"]))).unwrap();
+    let eval = ["eval", "--model", &model, "--data", file, "--task", "completion"];
+    let eval = [&eval[..], &["--generate", "1", "--max-new-tokens", "8"]].concat();
+    let answer: Value = serde_json::from_str(&said(&[&eval[..], &["--json"]].concat())).unwrap();
     let generated = &answer["generated"];
     assert_eq!((&generated["texts"], &generated["references"]), (&1.into(), &2.into()));
     assert_eq!((&generated["rouge_l"], &generated["beams"]), (&1.0.into(), &1.into()));
-    let shown = said(&eval(&["--beams", "3"]));
+    let shown = said(&[&eval[..], &["--beams", "3"]].concat());
     assert!(shown.contains("1 text, 2 references, 3 beams"), "{shown}");
-    refused(&eval(&["--beams", "0"]), "--beams must be from 1");
+    refused(&[&eval[..], &["--beams", "0"]].concat(), "--beams must be from 1");
 }
 
 #[test]

@@ -166,6 +166,8 @@ pub(crate) trait Backend: Sized + 'static {
     ) -> Result<(Self::Matrix, Option<Self::Matrix>)>;
     /// See [`super::likely`].
     fn likely(logits: &Self::Matrix, temperature: f32, below: f32) -> Result<Vec<Likely>>;
+    /// See [`super::sample`].
+    fn sample(logits: &Self::Matrix, temperature: f32, uniforms: &[f64]) -> Result<Vec<u32>>;
     fn softmax(logits: &Self::Matrix) -> Result<Self::Matrix>;
     fn drop_out(dropout: Dropout, x: &Self::Matrix) -> Result<Self::Matrix>;
 

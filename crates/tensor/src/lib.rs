@@ -50,7 +50,7 @@ pub use dropout::Dropout;
 pub use error::{Error, Result, Shape};
 pub use gradient_means::{GradientMeans, GradientStatistic, NoisyGradient, gradient_means};
 pub use host::Host;
-pub use likely::{Likely, likely};
+pub use likely::{Likely, likely, sample};
 pub use norm::{NormKind, Normalized};
 pub use ops::*;
 pub use output::{Operand, Output, product};

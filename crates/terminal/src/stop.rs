@@ -12,7 +12,8 @@ use std::time::Duration;
 /// Maximum delay between a signal and its announcement.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// State of signal handling.
+/// State of signal handling. By default, there is none, and others set `asked`.
+#[derive(Default)]
 pub struct Stop {
     /// Whether to stop after the current step.
     pub asked: Arc<AtomicBool>,
@@ -70,7 +71,6 @@ impl Drop for Announcement {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             // A panic in the thread has already been reported and does not matter here.
-            //
             let _ = thread.join();
         }
     }
@@ -81,13 +81,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    fn unasked() -> Stop {
-        Stop { asked: Arc::default(), at_once: Arc::default() }
-    }
-
     #[test]
     fn a_signal_is_announced_while_the_step_goes_on() {
-        let stop = unasked();
+        let stop = Stop::default();
         let (heard, hearing) = channel();
         let _announcement = stop.announce(move || heard.send(()).unwrap());
         assert!(hearing.recv_timeout(2 * LOOK_EVERY).is_err());
@@ -98,7 +94,7 @@ mod tests {
     #[test]
     fn without_a_signal_nothing_is_announced() {
         let (heard, hearing) = channel();
-        drop(unasked().announce(move || heard.send(()).unwrap()));
+        drop(Stop::default().announce(move || heard.send(()).unwrap()));
         assert!(hearing.recv().is_err());
     }
 }

@@ -16,6 +16,7 @@ from typing import Any
 
 from ._accountant import Accountant, Delta, Epsilon, Guarantee, noise_multiplier
 from ._run import AuditResult, Demo, Run, demo, resume, train
+from ._synthesis import Synthesis, synthesize
 from ._undertone import UndertoneError, UserError, __version__
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Epsilon",
     "Guarantee",
     "Run",
+    "Synthesis",
     "UndertoneError",
     "UserError",
     "__version__",
@@ -35,6 +37,7 @@ __all__ = [
     "opacus_accountant",
     "report",
     "resume",
+    "synthesize",
     "train",
 ]
 

@@ -139,6 +139,8 @@ def train(
     seed: int | None = None,
     device: str = "auto",
     precision: str | None = None,
+    register: str | PathLike[str] | None = None,
+    dataset: str | None = None,
     callbacks: Iterable[Callable[[dict[str, Any]], object]] = (),
     verbose: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -150,9 +152,67 @@ def resume(
     validation: Any = None,
     device: str = "auto",
     precision: str | None = None,
+    register: str | PathLike[str] | None = None,
     callbacks: Iterable[Callable[[dict[str, Any]], object]] = (),
     verbose: bool = False,
 ) -> Run: ...
+
+class Synthesis:
+    folder: Path
+    def __init__(self, folder: Path, found: dict[str, Any], device: str) -> None: ...
+    @property
+    def data(self) -> Path: ...
+    @property
+    def card(self) -> Path: ...
+    @property
+    def rows(self) -> list[dict[str, str]]: ...
+    @property
+    def sampled(self) -> dict[str, Any]: ...
+    @property
+    def figures(self) -> list[dict[str, Any]]: ...
+    @property
+    def run(self) -> Run: ...
+    @property
+    def guarantee(self) -> Guarantee | None: ...
+    def __len__(self) -> int: ...
+
+def synthesize(
+    data: Any = None,
+    *,
+    out: str | PathLike[str],
+    model: str | PathLike[str] | None = None,
+    text: str | Sequence[str] | None = None,
+    codes: str | Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+    publish_codes: bool = False,
+    author: str | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rows: int | None = None,
+    format: str | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_tokens: int | None = None,
+    tuning: str | Mapping[str, Any] | None = None,
+    quantize: str | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    seed: int | None = None,
+    evaluate: bool = False,
+    test: Any = None,
+    test_is_public: bool = False,
+    encoder: str | PathLike[str] | None = None,
+    classifier: str | PathLike[str] | None = None,
+    target: str | None = None,
+    baselines: bool = False,
+    device: str = "auto",
+    precision: str | None = None,
+    register: str | PathLike[str] | None = None,
+    dataset: str | None = None,
+    callbacks: Iterable[Callable[[dict[str, Any]], object]] = (),
+    verbose: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Synthesis: ...
 def report(
     runs: Run | str | PathLike[str] | Sequence[Run | str | PathLike[str]],
     out: str | PathLike[str],

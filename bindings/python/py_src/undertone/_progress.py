@@ -85,6 +85,8 @@ class Bar:
                 self._bar = self._tqdm(total=self._steps, initial=event["step"], unit="step")
         elif kind == "step":
             self._step(event)
+        elif kind == "rows":
+            self._rows(event["done"], event["total"])
         elif kind == "end":
             self.close()
 
@@ -100,6 +102,16 @@ class Bar:
         elif event["step"] % max(1, self._steps // 20) == 0 or event["step"] == self._steps:
             values = ", ".join(f"{name} {value}" for name, value in shown.items())
             self._line(f"step {event['step']}/{self._steps}, {values}")
+
+    def _rows(self, done: int, total: int) -> None:
+        if self._tqdm is None:
+            if done == total:
+                self._line(f"sampled {total} rows")
+            return
+        if self._bar is None or self._bar.unit != "row":
+            self.close()
+            self._bar = self._tqdm(total=total, unit="row")
+        self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
         if self._bar is not None:

@@ -41,7 +41,10 @@ KEYS = {
     "seed": "training.seed",
 }
 
-OTHERS = ("model", "data", "validation", "out", "device", "precision", "callbacks", "verbose")
+OTHERS = (
+    "model", "data", "validation", "out", "device", "precision", "register", "dataset",
+    "callbacks", "verbose",
+)
 
 # Names of a keyword in other libraries.
 ALIASES = {
@@ -60,7 +63,7 @@ ALIASES = {
     "model_name_or_path": "model",
 }
 
-SECTIONS = ("model", "data", "privacy", "training", "compute")
+SECTIONS = ("model", "data", "privacy", "training", "evaluation", "synthesis", "compute")
 
 Callback = Callable[[dict[str, Any]], object]
 
@@ -73,6 +76,8 @@ def train(
     out: Any = None,
     device: str = "auto",
     precision: str | None = None,
+    register: Any = None,
+    dataset: str | None = None,
     callbacks: Iterable[Callback] = (),
     verbose: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -82,11 +87,12 @@ def train(
 
     `data` is a DataFrame, an Arrow table, a Hugging Face dataset, a list of dicts, a dict of lists
     or a path. Keys of the run file that have no keyword go in `settings`, such as
-    `{"privacy.clip": 0.5}`.
+    `{"privacy.clip": 0.5}`. With `register` and `dataset`, the budget of a data set in a register
+    pays for the run.
     """
     for name in keywords:
         if name not in KEYS:
-            raise UserError(unknown_keyword(name))
+            raise UserError(keyword_hint("train", name, [*KEYS, *OTHERS, "settings"]))
     keys: dict[str, Any] = {}
     set_model(keys, model)
     columns = {name: value for name, value in keywords.items() if value is not None}
@@ -120,7 +126,14 @@ def train(
     folder = None if out is None else Path(os.fspath(out))
     with Progress(callbacks, verbose) as events:
         made = _undertone.train(
-            keys, folder, rows[0], rows[1], device, precision, events.callback
+            keys,
+            folder,
+            rows[0],
+            rows[1],
+            device,
+            precision,
+            (None if register is None else Path(os.fspath(register)), dataset),
+            events.callback,
         )
         return events.end(Run(made, device=device, precision=precision))
 
@@ -132,13 +145,14 @@ def resume(
     validation: Any = None,
     device: str = "auto",
     precision: str | None = None,
+    register: Any = None,
     callbacks: Iterable[Callback] = (),
     verbose: bool = False,
 ) -> Run:
     """Resume an interrupted run, whether it was started here or on the command line.
 
     The folder contains the rows of a run on data in memory; `data` is needed only if they were
-    removed.
+    removed. `register` is needed only if the register that paid for the run has moved.
     """
     path = Path(os.fspath(folder))
     rows: list[Rows | None] = [None, None]
@@ -147,15 +161,17 @@ def resume(
             columns = _undertone.columns_of_run(path, name == "data")
             rows[number] = rows_of(given, columns, name)
     with Progress(callbacks, verbose) as events:
-        _undertone.resume(path, rows[0], rows[1], device, precision, events.callback)
+        given = None if register is None else Path(os.fspath(register))
+        _undertone.resume(path, rows[0], rows[1], device, precision, given, events.callback)
         return events.end(Run(path, device=device, precision=precision))
 
 
-def unknown_keyword(name: str) -> str:
-    known = [*KEYS, *OTHERS, "settings"]
-    close = [ALIASES[name]] if name in ALIASES else get_close_matches(name, known, 1)
+def keyword_hint(function: str, name: str, known: list[str]) -> str:
+    """The sentence for an unknown keyword, with the known one that was probably meant."""
+    alias = ALIASES.get(name)
+    close = [alias] if alias in known else get_close_matches(name, known, 1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"train() has no keyword {name!r}{hint} (keys of the run file go in settings=)"
+    return f"{function}() has no keyword {name!r}{hint} (keys of the run file go in settings=)"
 
 
 def set_model(keys: dict[str, Any], model: Any) -> None:

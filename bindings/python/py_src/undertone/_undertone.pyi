@@ -57,6 +57,7 @@ def train(
     validation: Rows | None,
     device: str,
     precision: str | None,
+    budget: tuple[Path | None, str | None],
     callback: Callable[[dict[str, Any]], None] | None,
 ) -> Path: ...
 def resume(
@@ -65,8 +66,17 @@ def resume(
     validation: Rows | None,
     device: str,
     precision: str | None,
+    register: Path | None,
     callback: Callable[[dict[str, Any]], None] | None,
 ) -> None: ...
+def synthesize(
+    words: list[str],
+    keys: dict[str, Any],
+    out: Path,
+    train: Rows | None,
+    test: Rows | None,
+    callback: Callable[[dict[str, Any]], None] | None,
+) -> dict[str, Any]: ...
 def read_run(folder: Path) -> dict[str, Any]: ...
 def columns_of_run(folder: Path, with_author: bool) -> list[str]: ...
 def write_report(folders: list[Path], out: Path, public: bool) -> None: ...

@@ -32,6 +32,11 @@ pub struct Budget {
 }
 
 impl RegisterArguments {
+    /// The register in a file and one of its data sets.
+    pub fn new(register: Option<PathBuf>, dataset: Option<String>) -> Self {
+        Self { register, dataset }
+    }
+
     /// The register in a file, for any data set.
     pub fn at(file: &Path) -> Self {
         Self { register: Some(file.to_owned()), dataset: None }

@@ -16,11 +16,13 @@ use crate::stop::Stop;
 use clap::Args;
 use evaluation::{Evaluated, EvaluationArguments};
 use rows::{RowArguments, sample_rows};
-use serde_json::json;
+use serde_json::{Value, json};
 use source::SourceArguments;
 use std::path::{Path, PathBuf};
+use undertone::collective::Ranks;
 use undertone::synthesize::evaluate::{Audience, Figure};
 use undertone::tensor::Device;
+use undertone::train::{Start, TrainingEvent};
 use undertone_run::{RunFolder, RunPaths, SampledFacts, Summary};
 
 /// Write synthetic rows with a model trained on private ones
@@ -59,27 +61,58 @@ pub struct Synthesize {
     budget: RegisterArguments,
 }
 
+/// What has been done.
+pub enum Progress<'a> {
+    /// An event of training.
+    Training(&'a TrainingEvent<'a>),
+    /// The number of rows sampled so far, and the number wanted.
+    Sampled { rows: u64, of: u64 },
+}
+
+/// A finished run with its synthetic rows.
+pub struct Synthesized {
+    paths: RunPaths,
+    summary: Summary,
+    facts: SampledFacts,
+    figures: Vec<Figure>,
+}
+
 impl Synthesize {
     pub fn run(self, output: Output) -> Outcome {
+        let synthesized = self.complete(&Stop::listen(), &mut |_| ())?;
+        match output.json {
+            true => output::json(&synthesized.json()),
+            false => synthesized.tell(),
+        }
+        Ok(())
+    }
+
+    /// Trains, samples and evaluates what the folder does not contain yet.
+    pub fn complete(&self, stop: &Stop, watch: &mut dyn FnMut(Progress)) -> Outcome<Synthesized> {
         let paths = RunPaths::new(&self.out);
         let device = self.device.device()?;
-        let stop = Stop::listen();
         if !paths.is_finished() {
-            self.train(&paths, &device, &stop)?;
+            self.train(&paths, &device, stop, &mut |event| watch(Progress::Training(event)))?;
         } else if self.names_a_source() {
             return Err(self.is_taken());
         } else if let Some(booking) = Booking::of_run(&self.out, &self.budget)? {
             booking.check_open()?;
         }
-        let (summary, facts) = sample_rows(&self.out, &self.rows, &device, &stop)?;
+        let sampled = &mut |rows, of| watch(Progress::Sampled { rows, of });
+        let (summary, facts) = sample_rows(&self.out, &self.rows, &device, stop, sampled)?;
         let of = Evaluated { run: &paths, summary: &summary, facts: &facts, device: &device };
         let figures = self.evaluation.run(&of)?;
-        self.tell(&paths, &summary, &facts, &figures, output);
-        Ok(())
+        Ok(Synthesized { paths, summary, facts, figures })
     }
 
     /// Trains the model, or resumes its training, at the cost of the budget if one is given.
-    fn train(&self, paths: &RunPaths, device: &Device, stop: &Stop) -> Outcome {
+    fn train(
+        &self,
+        paths: &RunPaths,
+        device: &Device,
+        stop: &Stop,
+        watch: &mut dyn FnMut(&TrainingEvent),
+    ) -> Outcome {
         let budget = match paths.plan().exists() {
             true => None,
             false => self.budget.open()?,
@@ -95,8 +128,12 @@ impl Synthesize {
             }
             None => None,
         };
-        let precision = self.device.precision();
-        let trained = training::train(plan, &self.out, resume, (device.clone(), precision), stop);
+        if let Some(precision) = self.device.precision() {
+            plan.compute.precision = Some(precision);
+        }
+        let (out, device, ranks) = (self.out.as_path(), device.clone(), Ranks::alone());
+        let start = Start { plan, out, resume, device, data: None, ranks, tape: None };
+        let trained = training::train(start, stop, watch);
         if let Some(booking) = booking {
             booking.conclude(match &trained {
                 Ok(()) => Ended::Finished,
@@ -160,26 +197,30 @@ impl Synthesize {
              `undertone synthesize --out {out}`, or choose another folder"
         ))
     }
+}
 
-    fn tell(
-        &self,
-        paths: &RunPaths,
-        summary: &Summary,
-        facts: &SampledFacts,
-        figures: &[Figure],
-        output: Output,
-    ) {
-        let data = paths.synthetic().data(facts.data_format);
-        if output.json {
-            return output::json(&json!({
-                "data": data,
-                "private": summary.private,
-                "not_private_because": summary.not_private_because,
-                "guarantee": summary.guarantee,
-                "sampled": facts,
-                "figures": figures,
-            }));
-        }
+impl Synthesized {
+    /// Where the rows are, their guarantee, and what was found about them.
+    pub fn json(&self) -> Value {
+        let Self { summary, facts, figures, .. } = self;
+        json!({
+            "data": self.data(),
+            "card": self.paths.synthetic().card(),
+            "private": summary.private,
+            "not_private_because": summary.not_private_because,
+            "guarantee": summary.guarantee,
+            "sampled": facts,
+            "figures": figures,
+        })
+    }
+
+    /// The file of the rows.
+    fn data(&self) -> PathBuf {
+        self.paths.synthetic().data(self.facts.data_format)
+    }
+
+    fn tell(&self) {
+        let Self { paths, summary, facts, figures } = self;
         let mut rows = vec![match (&summary.not_private_because, &summary.guarantee) {
             (None, Some(guarantee)) => ("guarantee", guarantee.to_string()),
             (why, _) => ("not private", why.clone().unwrap_or_default()),
@@ -187,7 +228,7 @@ impl Synthesize {
         let rejected: u64 = facts.rejected.values().sum();
         rows.push(("rows", format!("{} of {}", facts.rows, facts.columns.join(", "))));
         rows.push(("rejected", format!("{rejected} of {} sampled texts", facts.attempts)));
-        rows.push(("written", data.display().to_string()));
+        rows.push(("written", self.data().display().to_string()));
         rows.push(("data card", paths.synthetic().card().display().to_string()));
         output::rows(&rows);
         if figures.is_empty() {

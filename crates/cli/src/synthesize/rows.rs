@@ -70,12 +70,14 @@ impl RowArguments {
     }
 }
 
-/// Samples the rows of a finished run and writes them, unless they already exist.
+/// Samples the rows of a finished run and writes them, unless they already exist. `watch` is called
+/// with the number of rows sampled so far and the number wanted.
 pub fn sample_rows(
     out: &Path,
     arguments: &RowArguments,
     device: &Device,
     stop: &Stop,
+    watch: &mut dyn FnMut(u64, u64),
 ) -> Outcome<(Summary, SampledFacts)> {
     // The folder is locked while rows are sampled.
     let folder = RunFolder::open(out)?;
@@ -108,7 +110,10 @@ pub fn sample_rows(
             true => Err(undertone::Error::Stopped { step: first, steps: section.rows }),
             false => model.write(first, classes),
         },
-        &mut |rows| bar.set_position(rows),
+        &mut |rows| {
+            bar.set_position(rows);
+            watch(rows, section.rows);
+        },
     );
     bar.finish_and_clear();
     let sampled = match sampled {

@@ -10,6 +10,15 @@ use undertone_tensor::{self as tensor, Likely, Matrix, parallel_map};
 /// vocabulary, usually no others are needed.
 const LIKELY: f32 = 10.0;
 
+/// Chooses the next token of each row, with one random number from 0 to 1, without 1, per row.
+pub fn next_tokens(logits: &Matrix, settings: &Settings, uniforms: &[f64]) -> Result<Vec<u32>> {
+    let is_whole = settings.top_k == 0 || settings.top_k >= logits.columns();
+    if settings.temperature > 0.0 && settings.top_p == 1.0 && is_whole {
+        return Ok(tensor::sample(logits, settings.temperature, uniforms)?);
+    }
+    pick(logits, settings, |row, tokens| tokens.choose(settings, uniforms[row]))
+}
+
 /// Calls `pick` with the likely tokens of each row of logits and, where it returns `None`, with all
 /// of them.
 pub fn pick<T: Send>(
@@ -167,9 +176,14 @@ mod tests {
 
     /// Samples a token from the same logits for each random number.
     fn choose(settings: &Settings, logits: &[f32], uniforms: &[f64]) -> Vec<u32> {
-        let rows = logits.repeat(uniforms.len());
-        let logits = Matrix::from_vec(uniforms.len(), logits.len(), rows);
-        pick(&logits, settings, |row, tokens| tokens.choose(settings, uniforms[row])).unwrap()
+        pick(&repeated(logits, uniforms.len()), settings, |row, tokens| {
+            tokens.choose(settings, uniforms[row])
+        })
+        .unwrap()
+    }
+
+    fn repeated(logits: &[f32], rows: usize) -> Matrix {
+        Matrix::from_vec(rows, logits.len(), logits.repeat(rows))
     }
 
     fn uniforms(seed: u64, count: usize) -> Vec<f64> {
@@ -179,7 +193,8 @@ mod tests {
 
     fn frequencies(settings: &Settings, logits: &[f32]) -> Vec<f64> {
         let mut counts = vec![0.0; logits.len()];
-        for token in choose(settings, logits, &uniforms(1, 20_000)) {
+        let logits = repeated(logits, 20_000);
+        for token in next_tokens(&logits, settings, &uniforms(1, 20_000)).unwrap() {
             counts[token as usize] += 1.0 / 20_000.0;
         }
         counts

@@ -7,7 +7,7 @@ mod session;
 pub use session::Session;
 
 use super::{Error, Model, Result, TaskHead};
-use choose::pick;
+use choose::next_tokens;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -187,7 +187,7 @@ impl<'a> Batch<'a> {
             0.0 => vec![0.0; self.alive.len()],
             _ => self.alive.iter_mut().map(|text| uniform(&mut text.rng)).collect(),
         };
-        let tokens = pick(&logits, settings, |row, tokens| tokens.choose(settings, uniforms[row]))?;
+        let tokens = next_tokens(&logits, settings, &uniforms)?;
         let (mut stay, mut alive) = (Vec::new(), Vec::new());
         for ((row, mut text), token) in self.alive.drain(..).enumerate().zip(tokens) {
             let written = &mut texts[text.prompt];

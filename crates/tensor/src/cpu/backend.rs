@@ -297,6 +297,10 @@ impl Backend for Cpu {
         Ok(likely::likely(logits, temperature, below))
     }
 
+    fn sample(logits: &Host, temperature: f32, uniforms: &[f64]) -> Result<Vec<u32>> {
+        Ok(likely::sample(logits, temperature, uniforms))
+    }
+
     fn softmax(logits: &Host) -> Result<Host> {
         Ok(loss::softmax(logits))
     }

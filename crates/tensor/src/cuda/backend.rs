@@ -323,6 +323,10 @@ impl Backend for Cuda {
         likely::likely(logits, temperature, below)
     }
 
+    fn sample(logits: &CudaMatrix, temperature: f32, uniforms: &[f64]) -> Result<Vec<u32>> {
+        likely::sample(logits, temperature, uniforms)
+    }
+
     fn softmax(logits: &CudaMatrix) -> Result<CudaMatrix> {
         loss::softmax(logits)
     }

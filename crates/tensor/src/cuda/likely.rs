@@ -1,4 +1,4 @@
-//! The likely tokens of each row of logits.
+//! Sampling a token from each row of logits, and the likely tokens of each row.
 
 use super::launch::{Grid, arguments};
 use super::matrix::CudaMatrix;
@@ -61,4 +61,18 @@ pub fn likely(logits: &CudaMatrix, temperature: f32, below: f32) -> Result<Vec<L
         total: host_totals[row],
         tokens: copied(host_counts[row]).map(|count| of_row(row, count)),
     }))
+}
+
+/// Samples a token from each row; see [`crate::sample`].
+pub fn sample(logits: &CudaMatrix, temperature: f32, uniforms: &[f64]) -> Result<Vec<u32>> {
+    let (gpu, rows, columns) = (logits.gpu(), logits.rows(), logits.columns());
+    let (uniforms, tokens) = (gpu.upload(uniforms)?, gpu.allocate(rows * size_of::<u32>())?);
+    let arguments = arguments![logits, logits.stride(), columns, temperature, &uniforms, &tokens];
+    let kernel = Source::Likely(logits.format()).kernel("sample");
+    // SAFETY: `uniforms` and `tokens` have one value per row.
+    unsafe { gpu.launch(kernel, Grid::wide_rows(rows), arguments)? };
+    let mut host_tokens = vec![0_u32; rows];
+    // SAFETY: as above.
+    unsafe { gpu.download(tokens.pointer(), &mut host_tokens)? };
+    Ok(host_tokens)
 }
