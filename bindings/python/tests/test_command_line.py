@@ -121,11 +121,11 @@ class CommandLineTest(World):
 
     def register(self, epsilon: float = 20) -> Path:
         """A register with a budget for the sentences of forty people."""
-        file = self.folder / "budgets.jsonl"
+        file = self.folder / f"budgets-{epsilon}.jsonl"
         self.command("register", "init", file)
         self.command(
             "register", "add", file, "sentences@1", "--covers", "forty people", "--units", 40,
-            "--unit", "user", "--epsilon", epsilon, "--delta", 1e-2, "--approver", "A. Lovelace",
+            "--unit", "user", "--epsilon", epsilon, "--delta", 1e-3, "--approver", "A. Lovelace",
         )
         return file
 
@@ -141,8 +141,8 @@ class CommandLineTest(World):
         self.command("register", "verify", file, "--run", run.folder)
         self.assertIn("settled", self.command("register", "show", file, "sentences").stdout)
         # A second run of the same cost is over the cap, and leaves nothing behind.
-        file.unlink()
         file = self.register(epsilon=9)
+        pays["register"] = file
         self.train("first", **pays)
         self.refused("ε", self.train, "second", **pays)
         self.assertFalse((self.folder / "second").exists())

@@ -132,7 +132,7 @@ class SynthesisTest(unittest.TestCase):
 
     def test_mistakes_get_one_sentence_and_leave_nothing_behind(self) -> None:
         self.refused("column", text="words")
-        self.refused("--epsilon", epsilon=None)
+        self.refused("privacy.epsilon", epsilon=None)
         self.refused("'epsilon'", eps=8)
         self.refused("'topic'", codes={"topic": "bill"})
         self.refused("topics", codes={"topics": CODES})
