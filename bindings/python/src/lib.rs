@@ -26,6 +26,7 @@ static ALLOCATOR: undertone::BoundedAllocator = undertone::BoundedAllocator;
 fn _undertone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Nothing is printed unless Python code prints it.
     undertone_terminal::output::hush();
+    undertone_cli::register::provide_databases();
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("UndertoneError", py.get_type::<errors::UndertoneError>())?;

@@ -125,6 +125,7 @@ pub fn run() -> ExitCode {
     };
     let output = Output { json: command.json };
     undertone::data::observe_reading(output::show_reading);
+    register::provide_databases();
     if let Err(unusable) = undertone::tensor::CpuLevel::from_environment() {
         output::error(&format!("error: {unusable}"));
         return ExitCode::from(2);

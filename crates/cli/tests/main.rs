@@ -1,6 +1,9 @@
 //! The integration tests, in a single binary: linking takes longer than most of them.
 
 mod bench;
+#[cfg(feature = "postgres")]
+#[path = "../../../tests/postgres/mod.rs"]
+mod postgres;
 #[path = "../../../tests/snapshot/mod.rs"]
 mod snapshot;
 

@@ -231,8 +231,6 @@ fn what_a_budget_cannot_pay_for_is_refused() {
     let cards = ["--register", &world.file(), "--dataset", "cards"];
     world.bench.refused("h", &cards, "declare the number of units");
     world.bench.refused("i", &["--register", "none.jsonl", "--dataset", "a"], "register init");
-    let server = ["--register", "postgres://a/b", "--dataset", "a"];
-    world.bench.refused("j", &server, "a register is a file");
     let unknown = ["--register", &world.file(), "--dataset", "memos"];
     world.bench.refused("j", &unknown, "no data set memos; it has letters@1, cards@1");
     world.done(&["close"], &["letters", "--reason", "the study has ended"]);
@@ -250,6 +248,47 @@ fn what_a_budget_cannot_pay_for_is_refused() {
     refused(&world.register(&["verify"], &[]), "line 2 was changed");
     assert_eq!(fs::read_dir(world.bench.folder.path()).unwrap().count(), 5, "no run began");
     sentences.assert("register");
+}
+
+#[test]
+fn a_database_needs_a_program_that_can_reach_it() {
+    let world = World::new("9");
+    let server = ["--register", "postgres://a/b", "--dataset", "a"];
+    let lacking = match cfg!(feature = "postgres") {
+        true => "sslmode=require",
+        false => "--features postgres",
+    };
+    world.bench.refused("a", &server, lacking);
+}
+
+/// A register in a database pays as one in a file does. Skipped if PostgreSQL is not installed.
+#[cfg(feature = "postgres")]
+#[test]
+fn machines_share_a_register_in_a_database() {
+    let Some(database) = crate::postgres::Database::start() else { return };
+    let (world, url) = (World::new("9"), database.make("budgets"));
+    let register = |words: &[&str], more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        let output = command.arg("register").args(words).arg(&url).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    register(&["init"], &[]);
+    let budget = ["letters@1", "--covers", "our customers", "--units", "120"];
+    let cap = ["--epsilon", "9", "--delta", "1e-3", "--approver", "the board"];
+    register(&["add"], &[&budget[..], &cap].concat());
+    let pays = ["--register", &url, "--dataset", "letters"];
+    world.bench.train("paid", &pays);
+    let out = world.bench.path("paid");
+    let out = out.to_str().unwrap();
+    assert!(register(&["show"], &["letters"]).contains("settled"));
+    register(&["verify"], &["--run", out]);
+    world.bench.refused("second", &pays, "ε");
+    register(&["report"], &["--out", world.bench.path("budgets.html").to_str().unwrap()]);
+    let report = world.bench.path("report.md");
+    let made = ["report", out, "--out", report.to_str().unwrap(), "--annex", "gdpr-dpia"];
+    run(&made);
+    assert!(fs::read_to_string(report).unwrap().contains("letters@1"));
 }
 
 /// Annexes are filled from the run and its budget, and never claim that organizational duties are

@@ -29,6 +29,15 @@ pub enum Error {
     Store(#[from] rusqlite::Error),
 }
 
+impl From<undertone_postgres::Error> for Error {
+    fn from(error: undertone_postgres::Error) -> Self {
+        match error {
+            undertone_postgres::Error::Mistake(sentence) => Self::Mistake(sentence),
+            other => Self::Failed(format!("the store failed: {other}")),
+        }
+    }
+}
+
 impl Error {
     /// An error that the user can fix.
     pub fn mistake(sentence: impl Into<String>) -> Self {

@@ -44,7 +44,6 @@ struct Head {
 impl FileStore {
     /// Creates the file with its first line. It must not exist.
     pub fn create(path: &Path, first: &str) -> Result<Self> {
-        check_kind(path)?;
         let store = Self { path: path.to_owned() };
         if store.head_path().exists() && !path.exists() {
             return Err(store.damaged("is missing, but the file beside it says that it was begun"));
@@ -76,7 +75,6 @@ impl FileStore {
 
     /// Opens the file of a register.
     pub fn open(path: &Path) -> Result<Self> {
-        check_kind(path)?;
         match std::fs::metadata(path) {
             // Under its real name, after resolving links: the head is beside that file.
             Ok(metadata) if metadata.is_file() => {
@@ -175,17 +173,6 @@ impl FileStore {
                 source: std::io::Error::other(e.to_string()),
             }
         })
-    }
-}
-
-/// Rejects the address of a database, which would be mistaken for a file name.
-fn check_kind(path: &Path) -> Result<()> {
-    let text = path.to_string_lossy();
-    match ["postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme)) {
-        true => Err(Error::refused(
-            "a register is a file; for several machines, keep it on a file system with locks",
-        )),
-        false => Ok(()),
     }
 }
 

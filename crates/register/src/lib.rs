@@ -32,7 +32,8 @@
 //! The register needs one transaction at a time, a few thousand entries and a hash chain, and
 //! people audit it. A file with one JSON object per line, an exclusive lock and an fsync provides
 //! that, can be read with any tool, and adds no library to the trainer. The storage is behind the
-//! trait [`Store`], so a database can take its place. File locks work on one machine and on network
+//! trait [`Store`]: a program that calls [`provide_database`] also has registers in a database, for
+//! machines that share no file system. File locks work on one machine and on network
 //! file systems that support them; a file that is synchronized or copied between machines is not
 //! locked, and two copies are two budgets.
 
@@ -47,6 +48,7 @@ mod entry;
 mod error;
 mod file;
 mod owner;
+mod place;
 mod register;
 mod runs;
 mod state;
@@ -54,11 +56,12 @@ mod store;
 mod verify;
 
 pub use account::{Account, Booking, Fit, Status};
-pub use chain::Line;
+pub use chain::{Line, last_hash};
 pub use course::Point;
 pub use date::{date, day_and_time, end_of_day};
 pub use entry::{Cap, Cost, DataSet, Entry, Name, Reservation, Settlement};
 pub use error::{Error, Result};
+pub use place::{OpenDatabase, absolute_place, provide_database};
 pub use register::{Register, new_id};
 pub use state::State;
 pub use store::Store;

@@ -3,7 +3,7 @@
 use crate::chain;
 use crate::entry::{Entry, FORMAT};
 use crate::error::{Error, Result};
-use crate::file::FileStore;
+use crate::place;
 use crate::state::State;
 use crate::store::Store;
 use std::path::Path;
@@ -34,16 +34,16 @@ pub fn new_id() -> Result<String> {
 }
 
 impl Register {
-    /// Creates a register in a file that does not exist.
-    pub fn create(path: &Path) -> Result<Self> {
+    /// Creates a register in a file that does not exist, or in a database without one.
+    pub fn create(place: &Path) -> Result<Self> {
         let begin = Entry::Begin { format: FORMAT, id: new_id()? };
         let (first, _) = chain::seal(now(), begin, "");
-        Ok(Self { store: Box::new(FileStore::create(path, &first)?), clock: now })
+        Ok(Self { store: place::create(place, &first)?, clock: now })
     }
 
-    /// Opens the register in a file.
-    pub fn open(path: &Path) -> Result<Self> {
-        Ok(Self { store: Box::new(FileStore::open(path)?), clock: now })
+    /// Opens the register in a file, or in the database with this address.
+    pub fn open(place: &Path) -> Result<Self> {
+        Ok(Self { store: place::open(place)?, clock: now })
     }
 
     /// The same register with a different clock, for tests.

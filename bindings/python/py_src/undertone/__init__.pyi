@@ -205,6 +205,8 @@ def synthesize(
     classifier: str | PathLike[str] | None = None,
     target: str | None = None,
     baselines: bool = False,
+    attack: bool = False,
+    canaries: str | PathLike[str] | None = None,
     device: str = "auto",
     precision: str | None = None,
     register: str | PathLike[str] | None = None,

@@ -132,7 +132,7 @@ def train(
             rows[1],
             device,
             precision,
-            (None if register is None else Path(os.fspath(register)), dataset),
+            (path_of(register), dataset),
             events.callback,
         )
         return events.end(Run(made, device=device, precision=precision))
@@ -161,8 +161,9 @@ def resume(
             columns = _undertone.columns_of_run(path, name == "data")
             rows[number] = rows_of(given, columns, name)
     with Progress(callbacks, verbose) as events:
-        given = None if register is None else Path(os.fspath(register))
-        _undertone.resume(path, rows[0], rows[1], device, precision, given, events.callback)
+        _undertone.resume(
+            path, rows[0], rows[1], device, precision, path_of(register), events.callback
+        )
         return events.end(Run(path, device=device, precision=precision))
 
 

@@ -32,11 +32,11 @@ KEYS = {
 # Keywords that are flags of `undertone synthesize` with the same name and one value.
 FLAGS = (
     "author", "epsilon", "rows", "format", "temperature", "top_p", "seed", "encoder", "classifier",
-    "target", "precision", "register", "dataset",
+    "target", "canaries", "precision", "register", "dataset",
 )
 
 # Flags without a value.
-SWITCHES = ("publish_codes", "evaluate", "test_is_public", "baselines")
+SWITCHES = ("publish_codes", "evaluate", "test_is_public", "baselines", "attack")
 
 OTHERS = ("data", "model", "text", "codes", "out", "test", "device", "callbacks", "verbose")
 

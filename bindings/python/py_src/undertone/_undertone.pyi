@@ -57,7 +57,7 @@ def train(
     validation: Rows | None,
     device: str,
     precision: str | None,
-    budget: tuple[Path | None, str | None],
+    budget: tuple[str | None, str | None],
     callback: Callable[[dict[str, Any]], None] | None,
 ) -> Path: ...
 def resume(
@@ -66,7 +66,7 @@ def resume(
     validation: Rows | None,
     device: str,
     precision: str | None,
-    register: Path | None,
+    register: str | None,
     callback: Callable[[dict[str, Any]], None] | None,
 ) -> None: ...
 def synthesize(

@@ -6,7 +6,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use undertone::Plan;
 use undertone::train::planned_cost;
-use undertone_register::{Cost, Register, Reservation, new_id};
+use undertone_register::{Cost, Register, Reservation, absolute_place, new_id};
 use undertone_run::{Registered, RunPaths, WrittenRun};
 
 /// The budget that pays for a run.
@@ -15,7 +15,7 @@ use undertone_run::{Registered, RunPaths, WrittenRun};
 pub struct RegisterArguments {
     /// Register of budgets: reserve the run's cost before anything is read, refuse it over the cap,
     /// and settle at the actual cost
-    #[arg(long, value_name = "FILE", requires = "dataset")]
+    #[arg(long, value_name = "FILE|URL", requires = "dataset")]
     pub(super) register: Option<PathBuf>,
     /// Data set in the register that the training file belongs to
     #[arg(long, value_name = "NAME", requires = "register")]
@@ -25,7 +25,7 @@ pub struct RegisterArguments {
 /// A data set whose budget pays for runs.
 pub struct Budget {
     pub(super) register: Register,
-    /// The absolute path of the register's file, since a run may be resumed from another folder.
+    /// The register's file or database, as found from any folder: a run may be resumed from another.
     file: PathBuf,
     id: String,
     pub(super) set: undertone_register::DataSet,
@@ -53,7 +53,7 @@ impl RegisterArguments {
         let register = Register::open(file)?;
         let state = register.state()?;
         let set = state.find(dataset)?.set.clone();
-        let file = std::path::absolute(file).map_err(|e| Failure::write(file, e))?;
+        let file = absolute_place(file).map_err(|e| Failure::write(file, e))?;
         Ok(Some(Budget { register, file, id: state.id, set }))
     }
 
@@ -62,7 +62,7 @@ impl RegisterArguments {
         let (Some(file), Some(dataset)) = (&self.register, &self.dataset) else {
             return Vec::new();
         };
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        let file = absolute_place(file).unwrap_or_else(|_| file.clone());
         let file = file.display().to_string();
         vec!["--register".to_owned(), file, "--dataset".to_owned(), dataset.clone()]
     }

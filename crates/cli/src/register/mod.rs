@@ -21,6 +21,12 @@ use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use undertone_register::Register;
 
+/// Makes registers in databases available, if this program can reach any.
+pub fn provide_databases() {
+    #[cfg(feature = "postgres")]
+    undertone_postgres::provide();
+}
+
 #[derive(Subcommand)]
 pub enum RegisterVerb {
     /// Create a register
@@ -101,8 +107,8 @@ impl RegisterVerb {
 /// The register of a command.
 #[derive(Args)]
 struct FileArgument {
-    /// File of the register
-    #[arg(value_name = "FILE")]
+    /// File of the register, or address of its database: postgres://user@host/database
+    #[arg(value_name = "FILE|URL")]
     file: PathBuf,
 }
 

@@ -2,13 +2,12 @@
 //! trained on the private rows.
 
 use super::evaluation::Evaluated;
+use super::scratch;
 use crate::failure::{Failure, Outcome};
 use crate::source::{key_of_model, list, quoted, quoted_path, resolve};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use undertone::collective::Ranks;
 use undertone::tensor::Device;
-use undertone::train::{Start, train};
 use undertone_run::{Metrics, Statistics, WrittenRun};
 
 /// The rows on which a classifier is trained, and how.
@@ -100,31 +99,11 @@ impl Classifier {
             _ => changes.push("privacy.method=none".to_owned()),
         }
         let plan = resolve(&WrittenRun::parse("", &changes)?, None, &self.device)?.plan;
-        self.clear()?;
-        let start = Start {
-            plan,
-            out: &self.folder,
-            resume: false,
-            device: self.device.clone(),
-            data: None,
-            ranks: Ranks::alone(),
-            tape: None,
-        };
-        let summary = train(start, &mut |_| ());
-        self.clear()?;
-        match summary?.metrics.validation {
+        let folder = &self.folder;
+        let summary = scratch::within(folder, || scratch::train(plan, folder, &self.device))?;
+        match summary.metrics.validation {
             Some(Metrics::Classification(scores)) => Ok(scores.accuracy),
             _ => Err(Failure::arguments("the test file has no rows to classify")),
-        }
-    }
-
-    /// Removes the folder of an earlier classifier, which is a model of private rows.
-    fn clear(&self) -> Outcome {
-        match std::fs::remove_dir_all(&self.folder) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(Failure::write(&self.folder, e))
-            }
-            _ => Ok(()),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! `synthesize --evaluate`: figures about synthetic rows, and who may see each of them.
 
+use super::attack;
 use super::classifier::{Classifier, Trained};
+use crate::audit::private_things::PeopleArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::Args;
@@ -8,8 +10,9 @@ use std::path::{Path, PathBuf};
 use undertone::data::{Template, format_of, read};
 use undertone::model::TaskHead;
 use undertone::model::folder::{Config, LoadOptions, load, locate};
+use undertone::scan::Scanner;
 use undertone::synthesize::evaluate::{
-    Audience, Figure, Texts, describe, embeddings, mauve, replay, write_figures,
+    Audience, Figure, Texts, describe, embeddings, mauve, personal, planted, replay, write_figures,
 };
 use undertone::tensor::Device;
 use undertone_run::{Format, RunPaths, SampledFacts, Summary};
@@ -49,6 +52,13 @@ pub struct EvaluationArguments {
     /// these figures are private, and publishing one would be another release
     #[arg(long, requires = "classifier")]
     baselines: bool,
+    /// Attack: train a model on the synthetic rows alone, and tell training rows from test rows by its
+    /// losses
+    #[arg(long, requires = "test")]
+    attack: bool,
+    /// Secrets that were planted in the training rows, one per line: count those that occur again
+    #[arg(long, value_name = "FILE", requires = "evaluate")]
+    canaries: Option<PathBuf>,
 }
 
 /// A finished run with synthetic rows.
@@ -81,25 +91,56 @@ impl EvaluationArguments {
             true => Texts::public(synthetic),
             false => Texts::private(synthetic),
         };
+        let canaries = self.canaries()?;
+        let test_texts = self.test_texts(of)?;
         let mut figures = describe(&synthetic, "synthetic rows");
         if training.exists() {
             let format = format_of(training, of.summary.plan.data.format)?;
             let private = Texts::private(of.texts(training, format)?);
             figures.extend(describe(&private, "training rows"));
             figures.extend(replay(&synthetic, &private));
+            let scanner = Scanner::new(Box::new(PeopleArguments::default().finder()?));
+            figures.extend(personal(&scanner, &synthetic, &private, test_texts.as_ref())?);
+            figures.extend(canaries.iter().map(|canaries| planted(canaries, &synthetic, &private)));
+        } else if canaries.is_some() || self.attack {
+            return Err(Failure::arguments(format!(
+                "--canaries and --attack need the training rows, but {} is missing",
+                training.display()
+            )));
         }
-        if let Some(test) = &self.test {
-            let texts = of.texts(test, format_of(test, None)?)?;
-            let texts = match self.test_is_public {
-                true => Texts::public(texts),
-                false => Texts::private(texts),
-            };
+        if let (Some(test), Some(texts)) = (&self.test, test_texts) {
             figures.extend(describe(&texts, "test rows"));
             figures.extend(self.mauve(of, &synthetic, &texts)?);
             figures.extend(self.classify(of, test, synthetic.audience().and(texts.audience()))?);
+            if self.attack {
+                output::note("training a model on the synthetic rows for the attack");
+                figures.push(attack::by_text(of, test)?);
+            }
         }
         write_figures(of.run, &figures)?;
         Ok(figures)
+    }
+
+    fn test_texts(&self, of: &Evaluated) -> Outcome<Option<Texts>> {
+        let Some(test) = &self.test else { return Ok(None) };
+        let texts = of.texts(test, format_of(test, None)?)?;
+        Ok(Some(match self.test_is_public {
+            true => Texts::public(texts),
+            false => Texts::private(texts),
+        }))
+    }
+
+    /// The lines of the file of canaries.
+    fn canaries(&self) -> Outcome<Option<Vec<String>>> {
+        let Some(file) = &self.canaries else { return Ok(None) };
+        let text = undertone_run::read_settings(file)
+            .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", file.display())))?;
+        let lines = text.lines().map(|line| line.trim().to_owned());
+        let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+        match lines.is_empty() {
+            true => Err(Failure::arguments(format!("{} has no canaries", file.display()))),
+            false => Ok(Some(lines)),
+        }
     }
 
     fn mauve(&self, of: &Evaluated, left: &Texts, right: &Texts) -> Outcome<Option<Figure>> {

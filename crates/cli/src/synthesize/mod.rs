@@ -1,8 +1,10 @@
 //! `undertone synthesize`: from private rows to synthetic ones.
 
+mod attack;
 mod classifier;
 mod evaluation;
 mod rows;
+mod scratch;
 pub mod source;
 mod training;
 

@@ -45,4 +45,3 @@ pub use contribute::{Contribute, Contributed, contribute};
 pub use fetch::Provider;
 pub use home::default_home;
 pub use query::{Answer, Answered, Query, query};
-pub(crate) use verify::client_config;

@@ -8,7 +8,7 @@ mod sqlite;
 mod tests;
 mod writer;
 
-pub use self::postgres::{Address, Postgres};
+pub use self::postgres::Postgres;
 pub use self::sqlite::Sqlite;
 pub use writer::{Writer, WriterError};
 
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::frame::Release;
 use crate::hex::{Hash, hash, hex, random};
 use std::path::PathBuf;
+use undertone_postgres::Address;
 
 /// An owner's record at the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]

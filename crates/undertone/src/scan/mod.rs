@@ -55,8 +55,8 @@ impl Text<'_> {
     }
 }
 
-/// Whether the word is in the text, with no letter or digit beside it.
-fn has_word(text: &str, word: &str) -> bool {
+/// Whether the word, or several, is in the text, with no letter or digit beside it.
+pub(crate) fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(start, _)| stands_alone(text, &(start..start + word.len())))
 }
 

@@ -4,17 +4,14 @@
 //! is read inside the writing transaction, so all processes agree. A lost connection is reopened
 //! when it is next needed.
 
-mod address;
 mod session;
-mod tls;
-
-pub use address::Address;
 
 use super::{Contribution, Counts, Owner, Store, Stored, now};
 use crate::error::{Error, Result};
 use crate::hex::Hash;
 use postgres::{Row, Transaction};
 use session::{OWNER, Session, Statements, WRITING};
+use undertone_postgres::{Address, message_of};
 
 /// A result of the database.
 type Lost<T> = std::result::Result<T, postgres::Error>;
@@ -24,17 +21,6 @@ pub struct Postgres {
     address: Address,
     task: Hash,
     session: Option<Session>,
-}
-
-/// The database's error message in one line.
-fn message_of(error: &postgres::Error) -> String {
-    if let Some(error) = error.as_db_error() {
-        return error.message().to_owned();
-    }
-    match std::error::Error::source(error) {
-        Some(why) => format!("{error}: {why}"),
-        None => error.to_string(),
-    }
 }
 
 fn failed(error: postgres::Error) -> Error {

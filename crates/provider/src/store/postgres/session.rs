@@ -1,10 +1,10 @@
 //! One connection to the database, with the tables of one task and prepared statements.
 
-use super::address::Address;
 use super::{Lost, failed};
 use crate::error::{Error, Result};
 use crate::hex::{Hash, hex};
 use postgres::{Client, Statement, Transaction};
+use undertone_postgres::{Address, make_durable};
 
 const SCHEMA: &str = "
 CREATE TABLE about (key text PRIMARY KEY, value text NOT NULL);
@@ -76,28 +76,13 @@ impl Session {
     /// that acknowledges data before it is on disk.
     pub fn open(address: &Address, task: &Hash) -> Result<Self> {
         let mut client = address.connect()?;
-        settings(&mut client)?;
+        make_durable(&mut client, 15)?;
         let mut transaction = client.transaction().map_err(failed)?;
         check_task(&mut transaction, task)?;
         transaction.commit().map_err(failed)?;
         let statements = Statements::prepare(&mut client).map_err(failed)?;
         Ok(Self { client, statements })
     }
-}
-
-fn settings(client: &mut Client) -> Result<()> {
-    let ask = "SELECT current_setting('fsync'), current_setting('synchronous_commit')";
-    let row = client.query_one(ask, &[]).map_err(failed)?;
-    let (fsync, commit): (String, String) = (row.get(0), row.get(1));
-    if fsync == "off" {
-        return Err(Error::mistake(
-            "the database runs with fsync = off: what it has acknowledged may not be on disk",
-        ));
-    }
-    if commit == "off" {
-        client.batch_execute("SET synchronous_commit = on").map_err(failed)?;
-    }
-    client.batch_execute("SET statement_timeout = '15s'").map_err(failed)
 }
 
 fn check_task(transaction: &mut Transaction, task: &Hash) -> Result<()> {

@@ -9,15 +9,18 @@
 //! ```text
 //! text.rs    lengths, vocabulary, duplicates, self-BLEU    replay.rs    texts copied from training
 //! mauve.rs   MAUVE of two sets of embeddings               features.rs  embeddings of texts
+//! personal.rs  personal data and planted secrets that occur again
 //! ```
 
 mod features;
 mod mauve;
+mod personal;
 mod replay;
 mod text;
 
 pub use features::embeddings;
 pub use mauve::{mauve, mauve_of_histograms};
+pub use personal::{personal, planted};
 pub use replay::replay;
 pub use text::describe;
 

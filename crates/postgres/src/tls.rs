@@ -1,10 +1,13 @@
-//! TLS to the database, with the same library as TLS to owners.
+//! TLS to the database.
 
+use crate::error::{Error, Result};
 use postgres::Socket;
 use postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use rustls::ClientConfig;
-use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,8 +21,31 @@ pub struct Tls {
 }
 
 impl Tls {
-    pub fn new(config: Arc<ClientConfig>) -> Self {
-        Self { config }
+    /// Trusts the certificate authorities in a PEM file, or the usual ones.
+    pub fn trusting(authorities: Option<&Path>) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        match authorities {
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+            Some(path) => {
+                let problem = |e: &dyn std::fmt::Display| {
+                    let path = path.display();
+                    Error::mistake(format!("{path} is not a file of certificate authorities: {e}"))
+                };
+                for certificate in CertificateDer::pem_file_iter(path).map_err(|e| problem(&e))? {
+                    let certificate = certificate.map_err(|e| problem(&e))?;
+                    roots.add(certificate).map_err(|e| problem(&e))?;
+                }
+                if roots.is_empty() {
+                    return Err(problem(&"it contains no certificate"));
+                }
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| Error::Failed(format!("TLS cannot be used: {e}")))?;
+        let config = builder.with_root_certificates(roots).with_no_client_auth();
+        Ok(Self { config: Arc::new(config) })
     }
 }
 
@@ -28,7 +54,10 @@ impl MakeTlsConnect<Socket> for Tls {
     type TlsConnect = Connect;
     type Error = InvalidDnsNameError;
 
-    fn make_tls_connect(&mut self, host: &str) -> Result<Connect, InvalidDnsNameError> {
+    fn make_tls_connect(
+        &mut self,
+        host: &str,
+    ) -> std::result::Result<Connect, InvalidDnsNameError> {
         let name = ServerName::try_from(host.to_owned())?;
         Ok(Connect { connector: TlsConnector::from(self.config.clone()), name })
     }

@@ -1,8 +1,7 @@
-//! The address of a PostgreSQL store, and how to connect to it.
+//! The address of a database, and how to connect to it.
 
 use super::tls::Tls;
-use crate::error::{Error, Result};
-use crate::owner::client_config;
+use crate::error::{Error, Result, message_of};
 use postgres::config::{Host, SslMode};
 use postgres::{Client, Config, NoTls};
 use std::net::IpAddr;
@@ -29,12 +28,12 @@ impl Address {
         let mut config: Config = url.parse().map_err(|e: postgres::Error| {
             let why = std::error::Error::source(&e).map_or(e.to_string(), ToString::to_string);
             Error::mistake(format!(
-                "--store is not an address such as postgres://user@host/database: {why}"
+                "the database's address is not like postgres://user@host/database: {why}"
             ))
         })?;
         if config.get_hosts().is_empty() {
             return Err(Error::mistake(
-                "--store names no host: postgres://user@host/database, or \
+                "the database's address has no host: postgres://user@host/database, or \
                  postgres:///database?host=/run/postgresql",
             ));
         }
@@ -43,7 +42,7 @@ impl Address {
             && config.get_hostaddrs().iter().all(IpAddr::is_loopback);
         if !secure && !here {
             return Err(Error::mistake(
-                "a store on another machine needs TLS: add ?sslmode=require to --store",
+                "a database on another machine needs TLS: add ?sslmode=require to its address",
             ));
         }
         if !secure && authorities.is_some() {
@@ -58,6 +57,11 @@ impl Address {
         Ok(Self { config, authorities })
     }
 
+    /// Whether the address contains a password.
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
     /// Connects. A password that is not in the address is read from PGPASSWORD, where other users
     /// of the machine cannot see it.
     pub fn connect(&self) -> Result<Client> {
@@ -66,21 +70,18 @@ impl Address {
             config.password(password);
         }
         let connected = match config.get_ssl_mode() {
-            SslMode::Require => {
-                let tls = client_config(None, self.authorities.as_deref(), None)?;
-                config.connect(Tls::new(tls))
-            }
+            SslMode::Require => config.connect(Tls::trusting(self.authorities.as_deref())?),
             _ => config.connect(NoTls),
         };
         connected.map_err(|e| {
-            let message = super::message_of(&e);
-            let sentence = format!("the store cannot be reached: PostgreSQL: {message}");
+            let message = message_of(&e);
+            let sentence = format!("the database cannot be reached: PostgreSQL: {message}");
             // A wrong name, password or database does not fix itself.
             match e.code().map(postgres::error::SqlState::code) {
                 Some(code) if code.starts_with("28") || code.starts_with("3D") => {
                     Error::mistake(sentence)
                 }
-                _ => Error::failed(sentence),
+                _ => Error::Failed(sentence),
             }
         })
     }
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_elsewhere_is_reached_by_tls() {
+    fn a_database_elsewhere_is_reached_by_tls() {
         let parse = |url: &str| Address::parse(url).map_err(|e| e.to_string());
         for right in [
             "postgres://ada@localhost/releases",
