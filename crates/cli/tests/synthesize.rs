@@ -361,6 +361,24 @@ fn figures_say_who_may_see_them() {
     assert_only_private(&letters.path("out"), "training rows");
     assert!(!letters.path("out/private/classifier").exists(), "no model of private rows is left");
     assert_all_listed(&letters.path("out"));
+    // Attacks are private, however public the test file is.
+    fs::write(letters.path("canaries.txt"), "dear team\nthe secret is 1234\n").unwrap();
+    let canaries = letters.path("canaries.txt").to_str().unwrap().to_owned();
+    let base_of_attack = ["--evaluate", "--test", &test, "--test-is-public", "--attack"];
+    succeeds(&letters.again("out", &[&base_of_attack[..], &["--canaries", &canaries]].concat()));
+    let value = |name: &str| -> f64 {
+        let all = private();
+        let found = all["figures"].as_array().unwrap().iter().find(|f| f["name"] == name);
+        found.unwrap_or_else(|| panic!("{name}: {all}"))["value"].as_f64().unwrap()
+    };
+    let auc = value("membership attack on the rows alone, AUC");
+    assert!((0.3..0.7).contains(&auc), "{auc}");
+    assert!(value("planted secrets that occur again, share") <= 0.5);
+    assert!(!letters.path("out/private/attack").exists(), "no attacker's model is left");
+    for name in ["membership attack", "planted secrets"] {
+        assert!(!shared().to_string().contains(name), "{}", shared());
+    }
+    succeeds(&letters.again("out", &public));
     // The report for others has only the public figures.
     let report = |name: &str, more: &[&str]| {
         let (out, file) = (letters.path("out"), letters.path(name));

@@ -117,7 +117,10 @@ fn edits_are_detected_and_nothing_is_written() {
     let Some(database) = Database::start() else { return };
     for (number, (edit, about)) in [
         ("DELETE FROM undertone_register WHERE number = 2", "1 lines"),
-        ("UPDATE undertone_register SET line = replace(line, 'board', 'staff')", "hash"),
+        (
+            "UPDATE undertone_register SET line = replace(line, 'board', 'staff')",
+            "line 2 was changed",
+        ),
         ("DELETE FROM undertone_register_head", "head"),
         ("UPDATE undertone_register_head SET hash = 'another'", "another"),
     ]
