@@ -54,12 +54,24 @@ impl LedgerBooking {
         Ok(Some(Self { register, id, cost, ledger: RunPaths::new(out).ledger() }))
     }
 
+    fn give_back(&self) -> Outcome {
+        let reason = "the command failed before its first release";
+        Ok(self.register.release(&self.id, reason)?)
+    }
+
+    /// Settles a command that nobody continues: gives the reservation back if nothing was released.
+    pub fn end(&self) -> Outcome {
+        match self.ledger.exists() && Ledger::read(&self.ledger)?.entries() == 0 {
+            true => self.give_back(),
+            false => self.settle(),
+        }
+    }
+
     /// Replaces the planned cost by that of the ledger; releases the reservation if there is no
     /// ledger.
     pub fn settle(&self) -> Outcome {
         if !self.ledger.exists() {
-            let reason = "the command failed before its first release";
-            return Ok(self.register.release(&self.id, reason)?);
+            return self.give_back();
         }
         let ledger = Ledger::read(&self.ledger)?;
         if ledger.entries() == 0 {

@@ -90,7 +90,7 @@ impl Stats {
         };
         let released = self.release(format, &columns, &request, output);
         if let Some(booking) = booking {
-            booking.settle()?;
+            booking.end()?;
             booking.announce()?;
         }
         released

@@ -94,11 +94,11 @@ fn mvg_classifies_the_noisy_columns_as_published() {
         let again = evaluate(&bench, out);
         assert_eq!(again["accuracy"], summary["metrics"]["validation"]["accuracy"]);
     }
-    train("pretrained", &["privacy.mvg.head=pretrained"]);
+    train("pretrained", &["privacy.paper.head=pretrained"]);
     let bytes = fs::read(bench.path("pretrained/model/sanitizer.safetensors")).unwrap();
     assert!(!tensor(&bytes, "sanitizer.decoder.0.weight").is_empty());
-    let proved = set(&["privacy.method=mvg", "privacy.mvg.head=linear"]);
+    let proved = set(&["privacy.method=mvg", "privacy.paper.head=linear"]);
     let output = bench.command("no", &proved).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("privacy.mvg.head is for mode = \"paper\""), "{said}");
+    assert!(said.contains("privacy.paper.head is for mode = \"paper\""), "{said}");
 }

@@ -40,6 +40,18 @@ fn task_is(file: &RunFile, task: TaskName) -> bool {
     file.data.task == task
 }
 
+fn is_mvg(file: &RunFile) -> bool {
+    file.privacy.method == MethodName::Mvg
+}
+
+fn is_rap_ft(file: &RunFile) -> bool {
+    file.privacy.method == MethodName::RapFt
+}
+
+fn perturbs_hidden_states(file: &RunFile) -> bool {
+    matches!(file.privacy.method, MethodName::DpForward | MethodName::EwFt)
+}
+
 /// Whether the run is MVG as published, which has its own budgets and a box instead of a norm
 /// bound.
 fn is_published_mvg(file: &RunFile) -> bool {
@@ -115,7 +127,7 @@ const RULES: &[Rule] = &[
     rule("privacy.adaclip.form", "importance = { public = \"file\" }", |file| {
         file.privacy.adaclip.importance.is_public()
     }),
-    rule("privacy.rap_ft", "the method rap-ft", |file| file.privacy.method == MethodName::RapFt),
+    rule("privacy.rap_ft", "the method rap-ft", is_rap_ft),
     rule("privacy.rap_ft.relevance", "mode = \"proved\"; paper mode uses raw maps", |file| {
         !is_paper(file)
     }),
@@ -138,14 +150,20 @@ const RULES: &[Rule] = &[
     rule("privacy.rap_ft.initial", "language-modeling, completion and chat", |file| {
         [TaskName::LanguageModeling, TaskName::Completion, TaskName::Chat].contains(&file.data.task)
     }),
-    rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
-    rule("privacy.local.noise_is", "dp-forward and ew-ft", |file| {
-        file.privacy.method != MethodName::Mvg
-    }),
-    rule("privacy.local.accounted_batch", "mode = \"paper\"", is_paper),
-    rule("privacy.local.accounted_batch", "dp-forward and ew-ft", |file| {
-        file.privacy.method != MethodName::Mvg
-    }),
+    rule("privacy.paper.noise_is", "mode = \"paper\"", is_paper),
+    rule("privacy.paper.noise_is", "the methods dp-forward and ew-ft", perturbs_hidden_states),
+    rule("privacy.paper.accounted_batch", "mode = \"paper\"", is_paper),
+    rule(
+        "privacy.paper.accounted_batch",
+        "the methods dp-forward and ew-ft",
+        perturbs_hidden_states,
+    ),
+    rule("privacy.paper.attention_heads", "the method mvg", is_mvg),
+    rule("privacy.paper.head", "the method mvg", is_mvg),
+    rule("privacy.paper.head", "mode = \"paper\"", is_paper),
+    rule("privacy.paper.ranking", "the method rap-ft", is_rap_ft),
+    rule("privacy.paper.bias_in_z", "the method rap-ft", is_rap_ft),
+    rule("privacy.paper.activations", "the method rap-ft", is_rap_ft),
     rule(
         "privacy.local.bound",
         "methods other than mvg in paper mode, whose columns a bounded ReLU keeps in a box",
@@ -159,14 +177,13 @@ const RULES: &[Rule] = &[
             && matches!(file.privacy.local.after, Some(NoiseLayer::After(_)));
         file.privacy.local.rows.map_or(default_is_tokens, |rows| rows == ReleasedRows::Tokens)
     }),
-    rule("privacy.mvg", "the method mvg", |file| file.privacy.method == MethodName::Mvg),
+    rule("privacy.mvg", "the method mvg", is_mvg),
     rule("privacy.mvg.attention_epsilon", "attention = \"atten-dp\"", |file| {
         file.privacy.mvg.attention == AttentionSource::AttenDp
     }),
     rule("privacy.mvg.attention_examples", "attention = \"atten-dp\" and \"raw\"", |file| {
         file.privacy.mvg.attention != AttentionSource::Position
     }),
-    rule("privacy.mvg.head", "mode = \"paper\"", is_paper),
     rule("model.tuning.ia3", "gradient methods and non-private runs", |file| {
         !file.privacy.method.is_local()
     }),

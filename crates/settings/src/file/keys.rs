@@ -3,8 +3,8 @@
 use super::spelling::{self, suggestion};
 use super::{
     AdaclipSection, AnadpSection, ComputeSection, DataSection, EvaluationSection, LocalSection,
-    LoraSettings, ModelSection, MvgSection, PrivacySection, RapFtSection, SynthesisSection,
-    TrainingSection,
+    LoraSettings, ModelSection, MvgSection, PaperSection, PrivacySection, RapFtSection,
+    SynthesisSection, TrainingSection,
 };
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor, value};
 
@@ -31,7 +31,7 @@ const COMMON: [&str; 4] = ["training", "data", "privacy", "compute"];
 
 /// All keys, each with its section.
 fn all() -> Vec<(&'static str, &'static str)> {
-    let sections: [(&str, &[&str]); 13] = [
+    let sections: [(&str, &[&str]); 14] = [
         ("model", fields::<ModelSection>()),
         ("model.tuning.lora", fields::<LoraSettings>()),
         ("data", fields::<DataSection>()),
@@ -42,6 +42,7 @@ fn all() -> Vec<(&'static str, &'static str)> {
         ("privacy.rap_ft", fields::<RapFtSection>()),
         ("privacy.local", fields::<LocalSection>()),
         ("privacy.mvg", fields::<MvgSection>()),
+        ("privacy.paper", fields::<PaperSection>()),
         ("evaluation", fields::<EvaluationSection>()),
         ("compute", fields::<ComputeSection>()),
         ("synthesis", fields::<SynthesisSection>()),

@@ -41,13 +41,6 @@ pub struct LocalSection {
     /// `hidden` by default in proved mode and `padded` in paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lengths: Option<Lengths>,
-    /// Interpretation of a published noise multiplier; `norm` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub noise_is: Option<NoiseIs>,
-    /// Batch in which the papers' accountant assumes that an example is hidden; `training` by
-    /// default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub accounted_batch: Option<AccountedBatch>,
     /// ε of the randomized response on labels, where 0 means that labels are public; by default
     /// half of the ε left after adaptation, divided by the number of examples per unit and capped
     /// at 2, and 0 in paper mode.
@@ -196,28 +189,6 @@ pub enum Lengths {
     Public,
 }
 
-/// What a published noise multiplier is a multiple of; the papers allow both readings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NoiseIs {
-    /// The norm bound C.
-    #[default]
-    Norm,
-    /// The sensitivity 2C.
-    Sensitivity,
-}
-
-/// Batch in which the papers' accountant assumes that an example is hidden.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AccountedBatch {
-    /// The training batch, as in EW-FT: a sampling rate of B/|D| and |D|/B steps per epoch.
-    #[default]
-    Training,
-    /// A single example, as in DP-Forward's code: a sampling rate of 1/|D| and |D| steps per epoch.
-    One,
-}
-
 /// How the part of the model above the noise is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -328,24 +299,6 @@ pub struct MvgSection {
     pub attention_epsilon: f64,
     /// Expected number of examples averaged into the attention map; 2000 by default.
     pub attention_examples: usize,
-    /// Whether the attention map is averaged over heads, to replicate the paper; `averaged` by
-    /// default in paper mode and `separate` in proved mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attention_heads: Option<AttentionHeads>,
-    /// Classifier that reads the noisy columns; `linear` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub head: Option<MvgHead>,
-}
-
-/// The classifier that reads MVG's noisy columns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MvgHead {
-    /// A new linear layer from the columns to the classes, as published.
-    #[default]
-    Linear,
-    /// A linear layer from the columns to hidden states, followed by the model's own task head.
-    Pretrained,
 }
 
 impl Default for MvgSection {
@@ -359,20 +312,8 @@ impl Default for MvgSection {
             attention: AttentionSource::Position,
             attention_epsilon: 1.0,
             attention_examples: 2000,
-            attention_heads: None,
-            head: None,
         }
     }
-}
-
-/// How the heads of an attention map are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AttentionHeads {
-    /// The mean over the heads weighs all values, as published.
-    Averaged,
-    /// Each head weighs its own values.
-    Separate,
 }
 
 /// Attention from which the tokens' contributions are computed.

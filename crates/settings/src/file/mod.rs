@@ -9,6 +9,7 @@ mod lines;
 mod local;
 mod missing;
 mod model;
+mod paper;
 mod privacy;
 mod ranges;
 mod spelling;
@@ -20,18 +21,20 @@ pub use auto::{AutoKey, Choices};
 pub use data::{DataSection, Format, LongTexts, MAX_TOKENS, OnBadRow, TaskName};
 pub use keys::key_named;
 pub use local::{
-    AccountedBatch, AdaptSection, AttentionHeads, AttentionSource, Bounding, EncoderActivation,
-    EncoderKind, LearnerKind, Lengths, LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer,
-    PublicFile, ReleaseKind, ReleasedRows,
+    AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind, LearnerKind, Lengths,
+    LocalSection, MvgSection, NoiseLayer, PublicFile, ReleaseKind, ReleasedRows,
 };
 pub use model::{
     AdapterSettings, Ia3Settings, InitialBiases, LoraSettings, ModelSection, PromptSettings,
     Quantize, Tuning,
 };
+pub use paper::{
+    AccountedBatch, ActivationRule, AttentionHeads, MaskRanking, MvgHead, NoiseIs, PaperSection,
+};
 pub use privacy::{
-    ActivationRule, AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm,
-    ImportanceSource, InitialRelevance, MaskRanking, MethodName, ModeName, NoiseCorrelation,
-    NoiseSchedule, PrivacySection, RapFtSection, RelevanceRule, RelevanceSource,
+    AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm, ImportanceSource,
+    InitialRelevance, MethodName, ModeName, NoiseCorrelation, NoiseSchedule, PrivacySection,
+    RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use spelling::edit_distance;
 pub use synthesis::{SynthesisSection, SyntheticFormat};

@@ -1,6 +1,7 @@
 //! `[privacy]`: the method, its budget and its hyperparameters.
 
 use super::local::{LocalSection, MvgSection};
+use super::paper::PaperSection;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::PathBuf;
 
@@ -223,9 +224,6 @@ pub struct RapFtSection {
     /// Fraction β of the coordinates treated as weakly relevant, above 0.5 and at most 1; 0.7 by
     /// default.
     pub irrelevance: f64,
-    /// Coordinates that are ranked together, for both readings of the paper; `global` by default.
-    #[serde(skip_serializing_if = "MaskRanking::is_global")]
-    pub ranking: MaskRanking,
     /// Source of the relevance map; `{ noised = { clip = 0.1, examples = 512, share = 0.05 } }` by
     /// default.
     pub relevance: RelevanceSource,
@@ -242,43 +240,6 @@ pub struct RapFtSection {
     /// Random draws per example for weights initialized to zero (LoRA's B, the second layer of an
     /// adapter); 32 by default.
     pub probes: usize,
-    /// Whether a layer's bias receives its share of the relevance, as published (Z in equation 4);
-    /// by default only in paper mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bias_in_z: Option<bool>,
-    /// How relevance passes an activation function, where `positive` is for replicating the paper;
-    /// `positive` in paper mode and `unchanged` in proved mode by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub activations: Option<ActivationRule>,
-}
-
-/// Coordinates that are ranked by relevance together. The paper's Algorithm 1 ranks all of them,
-/// and its text those of each layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MaskRanking {
-    /// All coordinates.
-    #[default]
-    Global,
-    /// Those of each parameter tensor by itself.
-    PerLayer,
-}
-
-impl MaskRanking {
-    fn is_global(&self) -> bool {
-        *self == Self::Global
-    }
-}
-
-/// How relevance passes an activation function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ActivationRule {
-    /// Unchanged, so that no relevance is lost.
-    #[default]
-    Unchanged,
-    /// Equation 7: only where the input of the activation is positive, to replicate the paper.
-    Positive,
 }
 
 /// How a linear layer propagates relevance.
@@ -297,15 +258,12 @@ impl Default for RapFtSection {
     fn default() -> Self {
         Self {
             irrelevance: 0.7,
-            ranking: MaskRanking::default(),
             relevance: RelevanceSource::default(),
             examples: 128,
             initial: InitialRelevance::default(),
             rule: RelevanceRule::default(),
             alpha: 1.0,
             probes: 32,
-            bias_in_z: None,
-            activations: None,
         }
     }
 }
@@ -441,6 +399,9 @@ pub struct PrivacySection {
     /// Hyperparameters of per-attribute MVG.
     #[serde(default)]
     pub mvg: MvgSection,
+    /// Readings of the papers, for replications.
+    #[serde(default, skip_serializing_if = "PaperSection::is_empty")]
+    pub paper: PaperSection,
 }
 
 fn automatic() -> Clip {

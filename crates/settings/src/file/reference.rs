@@ -15,12 +15,13 @@ use toml::{Table, Value};
 #[path = "../../../../tests/reference/mod.rs"]
 mod pages;
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     include_str!("mod.rs"),
     include_str!("model.rs"),
     include_str!("data.rs"),
     include_str!("privacy.rs"),
     include_str!("local.rs"),
+    include_str!("paper.rs"),
     include_str!("training.rs"),
     include_str!("synthesis.rs"),
 ];

@@ -166,6 +166,6 @@ fn keys_without_effect_are_refused() {
     let rap_ft = ["privacy.method=rap-ft", "privacy.mode=paper"];
     refused(&[&rap_ft[..], &["privacy.rap_ft.relevance={ public = \"f\" }"]].concat(), "raw maps");
     refused(&["privacy.method=rap-ft", "privacy.rap_ft.examples=9"], "relevance.noised.examples");
-    refused(&["privacy.method=dp-forward", "privacy.local.noise_is=norm"], "mode = \"paper\"");
+    refused(&["privacy.method=dp-forward", "privacy.paper.noise_is=norm"], "mode = \"paper\"");
     refused(&["privacy.method=mvg", "privacy.mvg.attention_examples=9"], "atten-dp");
 }

@@ -279,7 +279,7 @@ optimizer = "adamw"
             ("rap_ft.alpha", "1", "2", &[]),
             ("rap_ft.alpha", "1", "2", &["privacy.rap_ft.rule=lrp-0"]),
             ("rap_ft.rule", "alpha-beta", "lrp-0", &[]),
-            ("rap_ft.bias_in_z", "true", "false", &[]),
+            ("paper.bias_in_z", "true", "false", &[]),
             ("rap_ft.probes", "1", "2", &[]),
             (
                 "rap_ft.relevance",
@@ -307,7 +307,7 @@ optimizer = "adamw"
             ),
             ("local.lengths", "hidden", "public", &[]),
             ("local.lengths", "hidden", "public", &["privacy.local.rows=tokens"]),
-            ("local.noise_is", "norm", "sensitivity", &[]),
+            ("paper.noise_is", "norm", "sensitivity", &[]),
             ("local.label_epsilon", "0.5", "0.6", &[]),
             ("local.learn", "plain", "gradient", &[]),
             ("local.adapt", "{ share = 0.3 }", "{ share = 0.4 }", &["model.tuning=head"]),
@@ -380,7 +380,7 @@ optimizer = "adamw"
             (with("-privacy.schedule"), "privacy.schedule is for methods other than mvg"),
             (published(&["privacy.local.bound=clip"]), "a bounded ReLU keeps in a box"),
             (published(&["privacy.local.dims=[4]"]), "encoders of dp-forward and ew-ft"),
-            (published(&["privacy.local.noise_is=norm"]), "dp-forward and ew-ft"),
+            (published(&["privacy.paper.noise_is=norm"]), "dp-forward and ew-ft"),
             (published(&["privacy.local.after=3"]), "after must be \"output\""),
             (vec!["privacy.method=mvg", "privacy.local.after=3"], "after must be \"output\""),
             (

@@ -339,7 +339,7 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
             MapSource::Noised { epsilon: share * target, examples: *examples, clip: *clip }
         }
     };
-    let paper = file.privacy.mode == ModeName::Paper;
+    let (paper, readings) = (file.privacy.mode == ModeName::Paper, &file.privacy.paper);
     let rule = LinearRule {
         shares: match section.rule {
             RelevanceRule::Lrp0 => Shares::Lrp0,
@@ -347,10 +347,13 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
                 Shares::AlphaBeta(AlphaBeta { alpha: section.alpha, beta: 1.0 - section.alpha })
             }
         },
-        bias_in_z: section.bias_in_z.unwrap_or(paper),
+        bias_in_z: readings.bias_in_z.unwrap_or(paper),
     };
-    let mask = MaskRule { irrelevance: section.irrelevance, ranking: section.ranking };
-    let activations = section.activations.unwrap_or(match paper {
+    let mask = MaskRule {
+        irrelevance: section.irrelevance,
+        ranking: readings.ranking.unwrap_or_default(),
+    };
+    let activations = readings.activations.unwrap_or(match paper {
         true => ActivationRule::Positive,
         false => ActivationRule::Unchanged,
     });

@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_published_settings_cost_more_than_they_claim() {
         let paper = "privacy.mode=paper";
-        let double = "privacy.local.noise_is=sensitivity";
+        let double = "privacy.paper.noise_is=sensitivity";
         let path = "privacy.local.release=path";
         let ew_ft = ["privacy.method=ew-ft", "privacy.schedule=ewpba", "privacy.step_distance=2"];
         let cases: [(&[&str], f64); 6] = [
@@ -246,10 +246,10 @@ mod tests {
     #[test]
     fn the_accountant_may_be_told_of_batches_of_one() {
         let paper = "privacy.mode=paper";
-        let (claimed, local, noise) = spent(&[paper, "privacy.local.accounted_batch=one"]);
+        let (claimed, local, noise) = spent(&[paper, "privacy.paper.accounted_batch=one"]);
         println!("claimed {claimed:.4}, local {local:.2}, noise {noise:?}");
         assert!((claimed - 8.0).abs() < 0.01, "{claimed}");
-        let (_, less, more) = spent(&[paper, "privacy.local.accounted_batch=training"]);
+        let (_, less, more) = spent(&[paper, "privacy.paper.accounted_batch=training"]);
         assert!(noise[0] < more[0] && local > less, "{noise:?} {more:?}");
         // With Rényi DP, too, the claim equals the accountant's result for that number of steps at
         // that sampling rate.
@@ -263,7 +263,7 @@ mod tests {
             let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
             Plan::parse(RUN, &changes).unwrap_err().to_string()
         };
-        let batch_of_one = "privacy.local.accounted_batch=one";
+        let batch_of_one = "privacy.paper.accounted_batch=one";
         assert!(refused(&[batch_of_one]).contains("mode = \"paper\""));
         assert!(
             refused(&[batch_of_one, paper, "privacy.method=mvg", "-privacy.epsilon"])

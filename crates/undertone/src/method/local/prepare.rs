@@ -26,8 +26,8 @@ use crate::step::{Recorded, RunLedger};
 use undertone_accounting::Event;
 use undertone_accounting::schedule::Passes;
 use undertone_run::{
-    AttentionHeads, AttentionSource, DataSection, EncoderKind, LearnerKind, MvgSection,
-    PerturbationFacts, Resolved, TrainingSection,
+    AttentionSource, DataSection, EncoderKind, LearnerKind, MvgSection, PerturbationFacts,
+    Resolved, TrainingSection,
 };
 
 /// The perturbation of a run's embeddings and labels.
@@ -324,10 +324,7 @@ impl Columns<'_> {
     ) -> Result<Vec<f64>> {
         let last_token = self.plan.settings.rows == Rows::Last;
         let tokens = self.data.max_tokens.min(prepared.model.network.max_positions);
-        let averaged = match self.mvg.attention_heads {
-            Some(heads) => heads == AttentionHeads::Averaged,
-            None => self.plan.is_published(),
-        };
+        let averaged = self.plan.settings.averages_heads;
         let combined = |map: AttentionMap| if averaged { map.averaged() } else { map };
         let map = match self.mvg.attention {
             AttentionSource::Position => combined(positional(&prepared.model, tokens, last_token)?),

@@ -2,8 +2,9 @@
 
 use crate::model::layer::sanitizer::Rows;
 use undertone_run::{
-    AccountedBatch, Bounding, Clip, EncoderActivation, EncoderKind, LearnerKind, Lengths,
-    MethodName, ModeName, MvgHead, NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows, RunFile, Tuning,
+    AccountedBatch, AttentionHeads, Bounding, Clip, EncoderActivation, EncoderKind, LearnerKind,
+    Lengths, MethodName, ModeName, MvgHead, NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows,
+    RunFile, Tuning,
 };
 
 /// Layer and mechanism of the noise, and training above it.
@@ -28,6 +29,8 @@ pub struct LocalSettings {
     pub activation: Option<EncoderActivation>,
     /// The quantity by which a published noise multiplier is multiplied.
     pub noise_is: NoiseIs,
+    /// Whether MVG's attention map is averaged over heads.
+    pub averages_heads: bool,
     /// The batch size reported to the papers' accountant.
     pub accounted_batch: AccountedBatch,
     /// ε of the labels' randomized response; `None` if labels are public.
@@ -97,7 +100,7 @@ impl LocalSettings {
             _ => LearnerKind::Gradient,
         });
         let reads_columns =
-            mvg && paper && file.privacy.mvg.head.unwrap_or_default() == MvgHead::Linear;
+            mvg && paper && file.privacy.paper.head.unwrap_or_default() == MvgHead::Linear;
         let decodes = learn != LearnerKind::Discriminant && !reads_columns;
         let bounding = match (mvg, paper) {
             (true, true) => Bounding::Box,
@@ -117,7 +120,8 @@ impl LocalSettings {
             Some(given.label_epsilon.unwrap_or(usual)).filter(|&epsilon| epsilon > 0.0);
         let release =
             given.release.unwrap_or(if paper { ReleaseKind::Fresh } else { ReleaseKind::Once });
-        let noise_is = given.noise_is.unwrap_or_default();
+        let readings = &file.privacy.paper;
+        let noise_is = readings.noise_is.unwrap_or_default();
         Self {
             noise_layer,
             rows,
@@ -128,7 +132,11 @@ impl LocalSettings {
             dims,
             activation,
             noise_is,
-            accounted_batch: given.accounted_batch.unwrap_or_default(),
+            averages_heads: match readings.attention_heads {
+                Some(heads) => heads == AttentionHeads::Averaged,
+                None => mvg && paper,
+            },
+            accounted_batch: readings.accounted_batch.unwrap_or_default(),
             label_epsilon,
             learn,
             decodes,
