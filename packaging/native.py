@@ -38,8 +38,9 @@ def main() -> None:
         os.environ["SOURCE_DATE_EPOCH"] = commit.stdout.strip()
     import archive  # Reads SOURCE_DATE_EPOCH.
 
-    packages = ["-p", "undertone-cli", "-p", "undertone-provider"]
-    subprocess.run(["cargo", "build", "--release", "--locked", "--target", triple, *packages], check=True)
+    packages = ["-p", "undertone-cli", "-p", "undertone-provider", "--features", "undertone-cli/postgres"]
+    command = ["cargo", "build", "--profile", "dist", "--locked", "--target", triple, *packages]
+    subprocess.run(command, check=True)
     version = re.search(r'^version = "(.*)"$', Path("Cargo.toml").read_text("utf-8"), re.MULTILINE)[1]
     target = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
     name = f"undertone-{version}-{triple}"
@@ -49,7 +50,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     suffix = ".exe" if "windows" in triple else ""
     for program in ("undertone", "undertone-provider"):
-        shutil.copy(target / triple / "release" / (program + suffix), stage)
+        shutil.copy(target / triple / "dist" / (program + suffix), stage)
     for document in ("README.md", "LICENSE", "CHANGELOG.md"):
         shutil.copy(document, stage)
     if suffix:
