@@ -85,6 +85,10 @@ fn complete(
         }
         let kept = match progress {
             Progress::Training(TrainingEvent::Ready { .. }) => rows.keep(paths).map_err(raised),
+            // Private prediction has no training; its folder exists before the first text.
+            Progress::Sampled { rows: 0, .. } if paths.prediction().exists() => {
+                rows.keep(paths).map_err(raised)
+            }
             _ => Ok(()),
         };
         let seen = kept.and_then(|()| {

@@ -117,6 +117,26 @@ class SynthesisTest(unittest.TestCase):
             resumed = ut.synthesize(out=out, device="cpu")
             self.assertEqual(resumed.data.read_bytes(), whole, kind)
 
+    def test_private_prediction_needs_no_training(self) -> None:
+        usual = {
+            "method": "private-prediction", "max_tokens": 24, "rows": 6, "epochs": None,
+            "batch": None, "settings": None, "seed": 3,
+        }
+        whole = self.synthesize(out=self.folder / "whole", **usual)
+        assert whole.guarantee is not None
+        self.assertEqual((whole.guarantee.mode, whole.guarantee.delta), ("seeded", 1e-3))
+        self.assertEqual(whole.sampled["attempts"], 6)
+
+        def stop(event: dict[str, Any]) -> None:
+            if event["done"] == 2:
+                raise RuntimeError("enough")
+
+        with self.assertRaisesRegex(RuntimeError, "enough"):
+            self.synthesize(callbacks=[stop], **usual)
+        resumed = ut.synthesize(out=self.folder / "out", device="cpu")
+        self.assertEqual(resumed.rows, whole.rows)
+        self.refused("--epochs", **{**usual, "out": self.folder / "other", "epochs": 2})
+
     def test_an_evaluation_has_figures_with_their_audience(self) -> None:
         test = letters(30)
         found = self.synthesize(evaluate=True, test=test, test_is_public=True, format="jsonl")

@@ -133,6 +133,7 @@ pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
                 },
                 Event::RandomizedResponse { .. }
                 | Event::Selection { .. }
+                | Event::Exponential { .. }
                 | Event::Threshold { .. } => 0.0,
             };
             part.count as f64 * shift * shift
@@ -145,22 +146,27 @@ pub(crate) fn is_unsampled(composition: &Composition) -> bool {
     composition.parts().iter().all(|part| match part.event {
         Event::Gaussian { .. } => true,
         Event::PoissonGaussian { sampling_rate, .. } => sampling_rate == 1.0,
-        Event::RandomizedResponse { .. } | Event::Selection { .. } | Event::Threshold { .. } => {
-            false
-        }
+        Event::RandomizedResponse { .. }
+        | Event::Selection { .. }
+        | Event::Exponential { .. }
+        | Event::Threshold { .. } => false,
     })
 }
 
-/// Whether a composition has a private selection, which only Rényi DP accounts for.
-pub(crate) fn has_selection(composition: &Composition) -> bool {
-    composition.parts().iter().any(|part| matches!(part.event, Event::Selection { .. }))
+/// Whether only Rényi DP accounts for a composition: it has a private selection or an exponential
+/// mechanism.
+pub(crate) fn needs_rdp(composition: &Composition) -> bool {
+    composition
+        .parts()
+        .iter()
+        .any(|part| matches!(part.event, Event::Selection { .. } | Event::Exponential { .. }))
 }
 
 fn resolve(composition: &Composition, accountant: Accountant) -> Result<Accountant> {
     match accountant {
-        Accountant::Auto | Accountant::Rdp if has_selection(composition) => Ok(Accountant::Rdp),
-        Accountant::Prv if has_selection(composition) => Err(Error::OnlyRdp { accountant: "prv" }),
-        Accountant::Gaussian if has_selection(composition) => {
+        Accountant::Auto | Accountant::Rdp if needs_rdp(composition) => Ok(Accountant::Rdp),
+        Accountant::Prv if needs_rdp(composition) => Err(Error::OnlyRdp { accountant: "prv" }),
+        Accountant::Gaussian if needs_rdp(composition) => {
             Err(Error::OnlyRdp { accountant: "gaussian" })
         }
         Accountant::Auto if is_unsampled(composition) => Ok(Accountant::Gaussian),

@@ -1,6 +1,6 @@
 //! The privacy curve δ(ε), and the equivalent trade-off curve.
 
-use crate::accountant::{has_selection, is_unsampled, unsampled_mu};
+use crate::accountant::{is_unsampled, needs_rdp, unsampled_mu};
 use crate::normal::UNIT;
 use crate::pld::{self, Directions, Precision};
 use crate::{Accountant, Bounds, Composition, Result, delta, gaussian, threshold};
@@ -48,7 +48,7 @@ pub fn curve(
 fn is_numerical(composition: &Composition, accountant: Accountant) -> bool {
     matches!(accountant, Accountant::Auto | Accountant::Prv)
         && !is_unsampled(composition)
-        && !has_selection(composition)
+        && !needs_rdp(composition)
         && threshold::split(composition).is_none()
 }
 

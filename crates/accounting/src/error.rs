@@ -51,8 +51,11 @@ pub enum Error {
         advice: &'static str,
     },
 
-    /// Private selection is accounted for by Rényi DP only.
-    #[error("the {accountant} accountant does not cover private selection; use rdp")]
+    /// Private selections and exponential mechanisms are accounted for by Rényi DP only.
+    #[error(
+        "the {accountant} accountant does not cover private selections and exponential mechanisms; \
+         use rdp"
+    )]
     OnlyRdp {
         /// Name of the accountant.
         accountant: &'static str,

@@ -74,6 +74,12 @@ pub enum Event {
         /// Number of steps of a run.
         steps: u64,
     },
+    /// [Exponential mechanism](crate::exponential): a choice with probability ∝ e^score.
+    Exponential {
+        /// Range of the change of the scores when a unit changes, as the composition's adjacency
+        /// defines it: the largest change minus the smallest.
+        range: f64,
+    },
     /// A [threshold](crate::threshold): entries that only one unit has are released with at most
     /// this probability, as in DP set union. The noise of the entries is an event of its own.
     Threshold {
@@ -168,6 +174,14 @@ impl Event {
                 }
                 Event::PoissonGaussian { noise_multiplier, sampling_rate }.validate()
             }
+            Event::Exponential { range } => {
+                positive("range of an exponential mechanism", range)?;
+                if range > limits::EPSILON {
+                    let name = "range of an exponential mechanism";
+                    return Err(Error::invalid(name, range, "at most 1000"));
+                }
+                Ok(())
+            }
             Event::Threshold { delta } => {
                 if limits::DELTA.contains(&delta) {
                     return Ok(());
@@ -198,6 +212,7 @@ impl Event {
                 Selection { runs: r, noise_multiplier: a, sampling_rate: p, steps: m },
                 Selection { runs: s, noise_multiplier: b, sampling_rate: q, steps: n },
             ) => r == s && a >= b && p <= q && m <= n,
+            (Exponential { range: a }, Exponential { range: b }) => a <= b,
             (Threshold { delta: a }, Threshold { delta: b }) => a <= b,
             _ => false,
         }

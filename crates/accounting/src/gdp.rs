@@ -35,7 +35,7 @@ pub fn mu(composition: &Composition) -> Result<f64> {
                 Event::Threshold { .. } => {
                     return Err(Error::Unsupported { accountant: "gdp", what: "thresholds" });
                 }
-                Event::Selection { .. } => {
+                Event::Selection { .. } | Event::Exponential { .. } => {
                     return Err(Error::OnlyRdp { accountant: "gdp" });
                 }
             };

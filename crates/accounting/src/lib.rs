@@ -3,7 +3,7 @@
 //! Every ε is an interval `lower ≤ true ε ≤ upper`; truncation, discretization and rounding errors
 //! are all on the safe side. The proofs are beside the code: [`pld`] (numerical composition of
 //! privacy-loss distributions), [`gaussian`] (closed form), [`rdp`] (an upper bound), [`selection`]
-//! (the best of a random number of runs) and [`gdp`] (an approximation, labeled as such).
+//! (the best of a random number of runs), [`exponential`] (noisy choices) and [`gdp`] (an approximation, labeled as such).
 //!
 //! ```
 //! use undertone_accounting::{Accountant, Composition, epsilon};
@@ -25,6 +25,7 @@ pub mod certificate;
 mod curve;
 mod error;
 mod event;
+pub mod exponential;
 pub mod gaussian;
 pub mod gdp;
 mod guarantee;

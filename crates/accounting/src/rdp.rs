@@ -17,6 +17,7 @@
 //! (Mironov, Talwar, Zhang 2019, Theorem 5).
 
 use crate::event::{Adjacency, Event};
+use crate::exponential;
 use crate::normal::density;
 use crate::pld::pair::Pair;
 use crate::selection::BestOf;
@@ -129,6 +130,7 @@ fn within(event: &Event, adjacency: Adjacency, alpha: f64, most: f64) -> f64 {
         Event::Gaussian { noise_multiplier, sensitivity } => {
             return 0.5 * alpha * (sensitivity / noise_multiplier).powi(2);
         }
+        Event::Exponential { range } => return exponential::divergence(range, alpha),
         // Its loss may be infinite: the accountants count it apart.
         Event::Threshold { .. } => return f64::INFINITY,
         Event::RandomizedResponse { epsilon, categories } => {

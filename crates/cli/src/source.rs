@@ -57,6 +57,18 @@ impl KeyArguments {
         self.changes().is_empty()
     }
 
+    /// A given flag that only matters for training.
+    pub fn training_flag(&self) -> Option<&'static str> {
+        [
+            ("--epochs", self.epochs.is_some()),
+            ("--batch", self.batch.is_some()),
+            ("--learning-rate", self.learning_rate.is_some()),
+            ("--lora-rank", self.lora_rank.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
+
     /// The flags as overrides of run-file keys.
     pub fn changes(&self) -> Vec<String> {
         let text = |key: &str, value: Option<String>| value.map(|value| format!("{key}={value}"));

@@ -424,3 +424,79 @@ fn a_budget_pays_for_synthetic_rows() {
     refused(&over, "over its cap of ε = 9");
     assert!(!letters.path("over").exists(), "nothing was read or written");
 }
+
+/// Private prediction: the ledger has one entry with the tokens of a text, within the budget; rows
+/// are those of the classes in turn; a killed process resumes with the same rows.
+#[test]
+fn private_rows_steer_a_public_model() {
+    let letters = Letters::new();
+    let usual = |out: &str, more: &[&str]| {
+        let mut command = letters.command("letters.csv", out, &["--text", "letter"]);
+        command.args(["--method", "private-prediction", "--code", "topic=bill,visit,nurse"]);
+        command.args(["--author", "who", "--epsilon", "8", "--max-tokens", "24", "--rows", "9"]);
+        command.args(more);
+        command
+    };
+    let output = usual("out", &["--json"]).output().unwrap();
+    succeeds(&output);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["private"], &answer["guarantee"]["unit"]), (&true.into(), &"user".into()));
+    let epsilon = answer["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+    assert!(epsilon <= 8.0 && epsilon > 7.9, "{epsilon}");
+    let ledger = letters.read("out/ledger.jsonl");
+    let spent: Value = serde_json::from_str(ledger.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(spent["spent"]["event"]["kind"], "exponential");
+    let tokens = spent["spent"]["count"].as_u64().unwrap();
+    assert!((10..24).contains(&tokens), "{tokens}: those that a prompt leaves");
+    assert_eq!(ledger.lines().count(), 2);
+    // The clip is what the range allows for 100 units and 9 texts.
+    let settings = letters.json("out/private/prediction.json");
+    assert_eq!((&settings["units"], &settings["rows"]), (&100.into(), &9.into()));
+    assert_eq!(settings["range"], spent["spent"]["event"]["range"]);
+
+    let data = letters.read("out/synthetic/data.csv");
+    let written = answer["sampled"]["rows"].as_u64().unwrap() as usize;
+    assert_eq!(rows(&data).len(), 1 + written);
+    assert_eq!(answer["sampled"]["attempts"], 9);
+    let card = letters.read("out/synthetic/README.md");
+    assert!(card.contains("ε, proved") && card.contains("steered one text"), "{card}");
+    assert_eq!(letters.read("out/synthetic/ledger.jsonl"), ledger);
+    assert!(!letters.path("out/secret.key").exists());
+    assert_all_listed(&letters.path("out"));
+    run(&["budget", "ledger", letters.path("out").to_str().unwrap(), "--delta", "1e-6"]);
+    // Finished rows are not written again, and have no other settings.
+    succeeds(&letters.again("out", &["--rows", "9"]));
+    refused(&letters.again("out", &["--rows", "8"]), "rows with other settings");
+    refused(&letters.again("out", &["--method", "private-prediction"]), "already contains a run");
+
+    // With the same seed, the same rows, also after a kill.
+    succeeds(&usual("whole", &["--seed", "5"]).output().unwrap());
+    let killed = usual("broken", &["--seed", "5"]);
+    kill_at(killed, &letters.path("broken/synthetic/journal.jsonl"), 4);
+    succeeds(&letters.again("broken", &[]));
+    let both = ["whole", "broken"].map(|run| letters.read(&format!("{run}/synthetic/data.csv")));
+    assert_eq!(both[0], both[1]);
+    assert!(letters.read("whole/synthetic/README.md").contains("No guarantee"));
+    // Figures say who may see them.
+    let evaluated = letters.again("out", &["--evaluate", "--json"]);
+    succeeds(&evaluated);
+    let answer: Value = serde_json::from_slice(&evaluated.stdout).unwrap();
+    assert!(!answer["figures"].as_array().unwrap().is_empty());
+
+    let wrong = |more: &[&str], about: &str| {
+        refused(&usual("wrong", more).output().unwrap(), about);
+    };
+    wrong(&["--epochs", "3"], "--epochs has no effect");
+    wrong(&["--top-p", "0.5"], "--top-p has no effect");
+    wrong(&["--set", "training.batch=3"], "training.batch=3 has no effect");
+    wrong(&["--publish-codes"], "list the values");
+    let many = |rows: &'static str| {
+        let mut command = letters.command("letters.csv", "wrong", &["--text", "letter"]);
+        command.args(["--method", "private-prediction", "--epsilon", "8", "--author", "who"]);
+        command.args(["--max-tokens", "24", "--rows", rows]);
+        command
+    };
+    refused(&many("90").output().unwrap(), "100 units cannot steer 90 rows");
+    let mut training = letters.usual("wrong", &["--top-k", "5"]);
+    refused(&training.output().unwrap(), "--top-k is for --method private-prediction");
+}

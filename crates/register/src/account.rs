@@ -155,7 +155,7 @@ impl Account {
             }
             Event::PoissonGaussian { noise_multiplier, .. }
             | Event::Selection { noise_multiplier, .. } => 999.0 / noise_multiplier,
-            Event::RandomizedResponse { .. } => 1e6,
+            Event::RandomizedResponse { .. } | Event::Exponential { .. } => 1e6,
             // Noise does not change the δ of a threshold.
             Event::Threshold { .. } => f64::INFINITY,
         });

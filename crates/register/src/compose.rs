@@ -35,6 +35,7 @@ pub fn quieter(releases: &Composition, factor: f64) -> Composition {
             | Event::PoissonGaussian { noise_multiplier, .. }
             | Event::Selection { noise_multiplier, .. } => *noise_multiplier *= factor,
             Event::RandomizedResponse { epsilon, .. } => *epsilon /= factor,
+            Event::Exponential { range } => *range /= factor,
             Event::Threshold { .. } => {}
         }
         all.push(event, part.count);

@@ -19,7 +19,8 @@
 //! audit.json              results of attacks, if any were run (membership.svg: ROC curves)
 //! private/                must not be published: class names read from the training file
 //!                         (labels.json), private figures (summary.json), and the rows of a run on
-//!                         data in memory (train.jsonl, validation.jsonl), to resume and audit it
+//!                         data in memory (train.jsonl, validation.jsonl), to resume and audit it;
+//!                         settings of private prediction (prediction.json), instead of a plan
 //! summary.json            written last: a folder that has one is finished
 //! ```
 
@@ -117,6 +118,11 @@ impl RunPaths {
     /// How many personal data of the training texts the model repeats.
     pub fn replay(&self) -> PathBuf {
         self.private().join("replay.json")
+    }
+
+    /// The settings of private prediction.
+    pub fn prediction(&self) -> PathBuf {
+        self.private().join("prediction.json")
     }
 
     /// Training rows of a run on data in memory.
@@ -324,6 +330,11 @@ impl RunPaths {
         })
     }
 
+    /// Saves the settings of private prediction.
+    pub fn keep_prediction(&self, settings: &impl serde::Serialize) -> Result<()> {
+        self.write_private("prediction.json", settings)
+    }
+
     fn write_private(&self, name: &str, value: &impl serde::Serialize) -> Result<()> {
         fs::create_dir_all(self.private()).map_err(Error::io(&self.private()))?;
         write_json(&self.private().join(name), value)
@@ -435,6 +446,18 @@ impl RunFolder {
         if !RunPaths::new(path).plan().is_file() {
             return Err(Error::folder(path, "contains no run to resume or finish"));
         }
+        Self::open_begun(path)
+    }
+
+    /// Opens and locks the folder of private prediction, which has no plan.
+    pub fn open_prediction(path: &Path) -> Result<Self> {
+        if !RunPaths::new(path).prediction().is_file() {
+            return Err(Error::folder(path, "contains no private prediction to resume"));
+        }
+        Self::open_begun(path)
+    }
+
+    fn open_begun(path: &Path) -> Result<Self> {
         let folder = Self::lock_folder(path)?;
         if let Some(link) = folder.all().iter().find(|path| path.is_symlink()) {
             return Err(Error::folder(link, "is a symbolic link; restore the run's own file"));

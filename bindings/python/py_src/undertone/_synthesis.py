@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _undertone
-from ._accountant import Guarantee
+from ._accountant import Guarantee, guarantee_of
 from ._data import path_of, rows_of
 from ._progress import Progress
 from ._run import Run, flat, keyword_hint
@@ -32,7 +32,7 @@ KEYS = {
 # Keywords that are flags of `undertone synthesize` with the same name and one value.
 FLAGS = (
     "author", "epsilon", "rows", "format", "temperature", "top_p", "seed", "encoder", "classifier",
-    "target", "canaries", "precision", "register", "dataset",
+    "target", "canaries", "precision", "register", "dataset", "method", "top_k",
 )
 
 # Flags without a value.
@@ -84,13 +84,13 @@ class Synthesis:
 
     @property
     def run(self) -> Run:
-        """The run that trained the model."""
+        """The run that trained the model; private prediction has none."""
         return Run(self.folder, device=self._device)
 
     @property
     def guarantee(self) -> Guarantee | None:
         """The guarantee of the rows, however many are sampled; None without privacy."""
-        return self.run.guarantee
+        return guarantee_of(self._found)
 
     def __len__(self) -> int:
         count: int = self.sampled["rows"]

@@ -109,9 +109,10 @@ pub fn pairs_of(composition: &Composition) -> Result<Vec<(Pair, u64)>> {
                           checker does not know",
                 });
             }
-            Event::Selection { .. } => {
+            Event::Selection { .. } | Event::Exponential { .. } => {
                 return Err(Error::NotCertifiable {
-                    why: "private selection is accounted for by Rényi DP, without a dominating pair",
+                    why: "private selections and exponential mechanisms are accounted for by Rényi \
+                          DP, without a dominating pair",
                 });
             }
         }

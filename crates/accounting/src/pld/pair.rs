@@ -91,8 +91,8 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
                     count,
                 });
             }
-            Event::Selection { .. } | Event::Threshold { .. } => {
-                unreachable!("accountants refuse selections and count thresholds apart before")
+            Event::Selection { .. } | Event::Exponential { .. } | Event::Threshold { .. } => {
+                unreachable!("Rényi DP accounts for the first two, and thresholds count apart")
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::booking::announce;
 use super::budget::Budget;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use std::path::{Path, PathBuf};
 use undertone_accounting::ledger::Ledger;
 use undertone_register::{Cost, Register, Reservation, Settlement, Status, new_id};
@@ -12,6 +12,9 @@ use undertone_run::RunPaths;
 pub const STATISTICS: &str = "stats";
 /// The `command` of a selection's reservation.
 pub const SELECTION: &str = "sweep --private-selection";
+
+/// The `command` of a reservation of private prediction.
+pub const PREDICTION: &str = "synthesize --method private-prediction";
 
 /// A reservation that is settled by the ledger in the command's folder.
 pub struct LedgerBooking {
@@ -52,6 +55,18 @@ impl LedgerBooking {
             return Ok(None);
         };
         Ok(Some(Self { register, id, cost, ledger: RunPaths::new(out).ledger() }))
+    }
+
+    /// The reservation of a command that already wrote to this folder.
+    pub fn of_folder(budget: Budget, verb: &str, out: &Path) -> Outcome<Self> {
+        let name = budget.set.name.clone();
+        let own = |own: &Reservation| own.dataset == name && own.verb == verb;
+        Self::find(budget.register, out, own)?.ok_or_else(|| {
+            Failure::arguments(format!(
+                "{} has no reservation in the budget of {name}; omit --register",
+                out.display()
+            ))
+        })
     }
 
     fn give_back(&self) -> Outcome {

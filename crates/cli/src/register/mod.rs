@@ -12,7 +12,7 @@ mod verify;
 
 pub use booking::{Booking, Ended};
 pub use budget::{Budget, RegisterArguments};
-pub use ledger::{LedgerBooking, STATISTICS};
+pub use ledger::{LedgerBooking, PREDICTION, STATISTICS};
 pub use selection::book_selection;
 
 use crate::failure::Outcome;

@@ -4,7 +4,7 @@ use super::FileArgument;
 use super::booking::Booking;
 use super::budget::RegisterArguments;
 use super::change::said;
-use super::ledger::{LedgerBooking, SELECTION, STATISTICS};
+use super::ledger::{LedgerBooking, PREDICTION, SELECTION, STATISTICS};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
@@ -49,7 +49,7 @@ impl Settle {
     /// The reservation of statistics or a selection, whose folder has no plan.
     fn of_ledger(&self) -> Outcome<LedgerBooking> {
         let booking = LedgerBooking::find(self.register.open()?, &self.run, |own| {
-            [STATISTICS, SELECTION].contains(&own.verb.as_str())
+            [STATISTICS, SELECTION, PREDICTION].contains(&own.verb.as_str())
         })?;
         booking.ok_or_else(|| {
             Failure::arguments(format!(

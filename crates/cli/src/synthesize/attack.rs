@@ -20,12 +20,10 @@ const ROWS: usize = 2000;
 
 /// The area under the attack's ROC curve: 0.5 for guessing.
 pub fn by_text(of: &Evaluated, test: &Path) -> Outcome<Figure> {
-    let plan = &of.summary.plan;
-    let data = &plan.data;
-    let model = plan.model.name();
+    let (data, model) = (&of.subject.data, &of.subject.model);
     let synthetic = of.run.synthetic().data(of.facts.data_format);
     let changes = vec![
-        format!("model.{}={}", key_of_model(&model), quoted(&model)),
+        format!("model.{}={}", key_of_model(model), quoted(model)),
         "data.task=completion".to_owned(),
         format!("data.prompt={}", quoted(&data.prompt)),
         format!("data.completion={}", quoted(&data.completion)),
@@ -49,7 +47,7 @@ pub fn by_text(of: &Evaluated, test: &Path) -> Outcome<Figure> {
         }
         let head = Some(TaskHead::CausalLanguageModel);
         let trained = Loaded::of_run(&folder, of.device, head)?.model;
-        let pretrained = Loaded::open(&model, None, of.device, head)?.model;
+        let pretrained = Loaded::open(model, None, of.device, head)?.model;
         let scores = |examples: &[Example]| -> Outcome<Vec<f64>> {
             let some = &examples[..examples.len().min(ROWS)];
             let of_model = |model| losses(run.ranks(), model, some, None);

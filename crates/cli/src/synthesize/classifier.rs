@@ -8,7 +8,7 @@ use crate::source::{key_of_model, list, quoted, quoted_path, resolve};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use undertone::tensor::Device;
-use undertone_run::{Metrics, Statistics, WrittenRun};
+use undertone_run::{Metrics, WrittenRun};
 
 /// The rows on which a classifier is trained, and how.
 #[derive(Clone, Copy)]
@@ -37,8 +37,8 @@ pub struct Classifier {
 impl Classifier {
     /// A classifier of a control code, tested on `test`.
     pub fn new(of: &Evaluated, model: &str, target: Option<&str>, test: &Path) -> Outcome<Self> {
-        let statistics = Statistics::read(&of.run.statistics())?;
-        let target = match (target, statistics.codes.as_slice()) {
+        let subject = of.subject;
+        let target = match (target, subject.codes.as_slice()) {
             (Some(target), _) => target,
             (None, [only]) => only,
             (None, _) => {
@@ -47,7 +47,7 @@ impl Classifier {
                 ));
             }
         };
-        let Some(at) = statistics.codes.iter().position(|column| column == target) else {
+        let Some(at) = subject.codes.iter().position(|column| column == target) else {
             return Err(Failure::arguments(format!(
                 "--target {target} is not a control code of the run"
             )));
@@ -56,10 +56,9 @@ impl Classifier {
         if text.len() > 2 {
             return Err(Failure::arguments("--classifier reads one or two text columns"));
         }
-        let values: BTreeSet<&String> =
-            statistics.classes.iter().map(|class| &class.values[at]).collect();
+        let values: BTreeSet<&String> = subject.classes.iter().map(|values| &values[at]).collect();
         let labels: Vec<String> = values.into_iter().cloned().collect();
-        let data = &of.summary.plan.data;
+        let data = &subject.data;
         let common = vec![
             format!("model.{}={}", key_of_model(model), quoted(model)),
             "data.task=classification".to_owned(),
@@ -69,7 +68,7 @@ impl Classifier {
             format!("data.validation={}", quoted_path(test)),
             format!("data.max_tokens={}", data.max_tokens),
         ];
-        let guarantee = of.summary.guarantee.as_ref();
+        let guarantee = subject.guarantee.as_ref();
         Ok(Self {
             common,
             synthetic: of.run.synthetic().data(of.facts.data_format),

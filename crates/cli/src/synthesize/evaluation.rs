@@ -2,6 +2,7 @@
 
 use super::attack;
 use super::classifier::{Classifier, Trained};
+use super::subject::Subject;
 use crate::audit::private_things::PeopleArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -15,7 +16,7 @@ use undertone::synthesize::evaluate::{
     Audience, Figure, Texts, describe, embeddings, mauve, personal, planted, replay, write_figures,
 };
 use undertone::tensor::Device;
-use undertone_run::{Format, RunPaths, SampledFacts, Summary};
+use undertone_run::{Format, RunPaths, SampledFacts};
 
 /// Maximum number of texts of each side that MAUVE compares, since clustering takes time.
 const MAUVE_TEXTS: usize = 2000;
@@ -64,7 +65,7 @@ pub struct EvaluationArguments {
 /// A finished run with synthetic rows.
 pub struct Evaluated<'a> {
     pub run: &'a RunPaths,
-    pub summary: &'a Summary,
+    pub subject: &'a Subject,
     pub facts: &'a SampledFacts,
     pub device: &'a Device,
 }
@@ -75,7 +76,7 @@ impl EvaluationArguments {
         if !self.evaluate {
             return Ok(Vec::new());
         }
-        let training = &of.summary.plan.data.train;
+        let training = &of.subject.data.train;
         if let Some(test) = self.test.as_ref().filter(|_| self.test_is_public)
             && same_file(test, training)
         {
@@ -87,7 +88,7 @@ impl EvaluationArguments {
         let data = of.run.synthetic().data(of.facts.data_format);
         let synthetic = of.texts(&data, of.facts.data_format.as_format())?;
         // Without a guarantee, the rows may repeat private ones.
-        let synthetic = match of.summary.private {
+        let synthetic = match of.subject.private {
             true => Texts::public(synthetic),
             false => Texts::private(synthetic),
         };
@@ -95,7 +96,7 @@ impl EvaluationArguments {
         let test_texts = self.test_texts(of)?;
         let mut figures = describe(&synthetic, "synthetic rows");
         if training.exists() {
-            let format = format_of(training, of.summary.plan.data.format)?;
+            let format = format_of(training, of.subject.data.format)?;
             let private = Texts::private(of.texts(training, format)?);
             figures.extend(describe(&private, "training rows"));
             figures.extend(replay(&synthetic, &private));
@@ -180,7 +181,7 @@ impl EvaluationArguments {
         };
         add(Trained::OnSynthetic, "synthetic rows", audience)?;
         if self.baselines {
-            if of.summary.private {
+            if of.subject.private {
                 add(Trained::Privately, "training rows, with the ε of the run", Audience::Private)?;
             }
             add(Trained::NonPrivately, "training rows, without privacy", Audience::Private)?;
@@ -194,7 +195,7 @@ impl Evaluated<'_> {
     fn texts(&self, path: &Path, format: Format) -> Outcome<Vec<String>> {
         let columns = self.text_columns()?;
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-        let rows = read::rows_or_skip(path, format, &columns, self.summary.plan.data.on_bad_row)?;
+        let rows = read::rows_or_skip(path, format, &columns, self.subject.data.on_bad_row)?;
         let mut texts = Vec::new();
         for row in rows {
             texts.push(row?.values.join(" "));
@@ -203,7 +204,7 @@ impl Evaluated<'_> {
     }
 
     pub fn text_columns(&self) -> Outcome<Vec<String>> {
-        let template = Template::parse(&self.summary.plan.data.completion)?;
+        let template = Template::parse(&self.subject.data.completion)?;
         Ok(template.columns().into_iter().map(str::to_owned).collect())
     }
 }

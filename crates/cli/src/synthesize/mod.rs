@@ -3,9 +3,11 @@
 mod attack;
 mod classifier;
 mod evaluation;
+mod prediction;
 mod rows;
 mod scratch;
 pub mod source;
+mod subject;
 mod training;
 
 use crate::arguments::ChangeArguments;
@@ -17,15 +19,17 @@ use crate::source::KeyArguments;
 use crate::stop::Stop;
 use clap::Args;
 use evaluation::{Evaluated, EvaluationArguments};
+use prediction::MethodArguments;
 use rows::{RowArguments, sample_rows};
 use serde_json::{Value, json};
 use source::SourceArguments;
 use std::path::{Path, PathBuf};
+use subject::Subject;
 use undertone::collective::Ranks;
 use undertone::synthesize::evaluate::{Audience, Figure};
 use undertone::tensor::Device;
 use undertone::train::{Start, TrainingEvent};
-use undertone_run::{RunFolder, RunPaths, SampledFacts, Summary};
+use undertone_run::{RunFolder, RunPaths, SampledFacts};
 
 /// Write synthetic rows with a model trained on private ones
 ///
@@ -44,6 +48,8 @@ pub struct Synthesize {
     /// Folder of the run: the rows are written to `synthetic/` in it
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    #[command(flatten)]
+    method: MethodArguments,
     #[command(flatten)]
     set: ChangeArguments,
     /// Random seed; makes the run reproducible, and therefore not private
@@ -74,7 +80,7 @@ pub enum Progress<'a> {
 /// A finished run with its synthetic rows.
 pub struct Synthesized {
     paths: RunPaths,
-    summary: Summary,
+    subject: Subject,
     facts: SampledFacts,
     figures: Vec<Figure>,
 }
@@ -93,6 +99,11 @@ impl Synthesize {
     pub fn complete(&self, stop: &Stop, watch: &mut dyn FnMut(Progress)) -> Outcome<Synthesized> {
         let paths = RunPaths::new(&self.out);
         let device = self.device.device()?;
+        if self.is_prediction(&paths)? {
+            let sampled = &mut |rows, of| watch(Progress::Sampled { rows, of });
+            let (subject, facts) = self.predict(&paths, device.clone(), stop, sampled)?;
+            return self.evaluate(paths, subject, facts, &device);
+        }
         if !paths.is_finished() {
             self.train(&paths, &device, stop, &mut |event| watch(Progress::Training(event)))?;
         } else if self.names_a_source() {
@@ -102,9 +113,20 @@ impl Synthesize {
         }
         let sampled = &mut |rows, of| watch(Progress::Sampled { rows, of });
         let (summary, facts) = sample_rows(&self.out, &self.rows, &device, stop, sampled)?;
-        let of = Evaluated { run: &paths, summary: &summary, facts: &facts, device: &device };
+        let subject = Subject::of_run(&paths, &summary)?;
+        self.evaluate(paths, subject, facts, &device)
+    }
+
+    fn evaluate(
+        &self,
+        paths: RunPaths,
+        subject: Subject,
+        facts: SampledFacts,
+        device: &Device,
+    ) -> Outcome<Synthesized> {
+        let of = Evaluated { run: &paths, subject: &subject, facts: &facts, device };
         let figures = self.evaluation.run(&of)?;
-        Ok(Synthesized { paths, summary, facts, figures })
+        Ok(Synthesized { paths, subject, facts, figures })
     }
 
     /// Trains the model, or resumes its training, at the cost of the budget if one is given.
@@ -189,7 +211,8 @@ impl Synthesize {
 
     fn names_a_source(&self) -> bool {
         let set = !self.set.changes().is_empty() || self.seed.is_some();
-        self.data.is_some() || !self.source.is_empty() || !self.keys.is_empty() || set
+        let names = self.data.is_some() || !self.source.is_empty() || !self.keys.is_empty();
+        names || set || !self.method.is_empty()
     }
 
     fn is_taken(&self) -> Failure {
@@ -204,13 +227,14 @@ impl Synthesize {
 impl Synthesized {
     /// Where the rows are, their guarantee, and what was found about them.
     pub fn json(&self) -> Value {
-        let Self { summary, facts, figures, .. } = self;
+        let Self { subject, facts, figures, .. } = self;
         json!({
             "data": self.data(),
             "card": self.paths.synthetic().card(),
-            "private": summary.private,
-            "not_private_because": summary.not_private_because,
-            "guarantee": summary.guarantee,
+            "private": subject.private,
+            "not_private_because": subject.not_private_because,
+            "guarantee": subject.guarantee,
+            "statement": subject.guarantee.as_ref().map(ToString::to_string),
             "sampled": facts,
             "figures": figures,
         })
@@ -222,8 +246,8 @@ impl Synthesized {
     }
 
     fn tell(&self) {
-        let Self { paths, summary, facts, figures } = self;
-        let mut rows = vec![match (&summary.not_private_because, &summary.guarantee) {
+        let Self { paths, subject, facts, figures } = self;
+        let mut rows = vec![match (&subject.not_private_because, &subject.guarantee) {
             (None, Some(guarantee)) => ("guarantee", guarantee.to_string()),
             (why, _) => ("not private", why.clone().unwrap_or_default()),
         }];

@@ -56,6 +56,23 @@ impl RowArguments {
         .collect()
     }
 
+    /// The number of rows, if it is given.
+    pub fn rows(&self) -> Option<u64> {
+        self.rows
+    }
+
+    /// Whether the given flags have these values.
+    pub fn agrees_with(&self, rows: u64, temperature: f64, format: SyntheticFormat) -> bool {
+        self.rows.is_none_or(|own| own == rows)
+            && self.temperature.is_none_or(|own| own == temperature)
+            && self.format.is_none_or(|own| own == format)
+            && self.top_p.is_none()
+    }
+
+    pub fn names_top_p(&self) -> bool {
+        self.top_p.is_some()
+    }
+
     /// The settings of the run with the flags applied, which must be within the ranges of their
     /// keys.
     fn section(&self, summary: &Summary) -> Outcome<SynthesisSection> {
@@ -131,7 +148,7 @@ pub fn sample_rows(
 }
 
 /// A progress bar, only on a terminal.
-fn progress(rows: u64) -> ProgressBar {
+pub fn progress(rows: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() || output::is_hushed() {
         return ProgressBar::hidden();
     }

@@ -44,6 +44,10 @@ impl SourceArguments {
         self.names_nothing() && self.epsilon.is_none()
     }
 
+    pub fn publishes_codes(&self) -> bool {
+        self.publish_codes
+    }
+
     fn names_nothing(&self) -> bool {
         self.model.is_none()
             && self.text.is_empty()

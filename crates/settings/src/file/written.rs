@@ -3,8 +3,8 @@
 use super::auto::{AUTO, AutoKey, Choices};
 use super::missing::{fill_in, list, missing};
 use super::{
-    DataSection, Lines, MethodName, ModelSection, OptimizerKind, RESOLVED, RunFile, Tuning,
-    applies, change, check_format, parsed, remove, spelling,
+    DataSection, Lines, MethodName, ModelSection, OptimizerKind, RESOLVED, RunFile,
+    SynthesisSection, Tuning, applies, change, check_format, parsed, remove, spelling,
 };
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -142,6 +142,16 @@ impl WrittenRun {
     /// The declared number of privacy units.
     pub fn declared_units(&self) -> Option<u64> {
         self.file.privacy.units
+    }
+
+    /// δ, if the file states it.
+    pub fn delta(&self) -> Option<f64> {
+        self.file.privacy.delta.filter(|_| !self.open.contains(&AutoKey::Delta))
+    }
+
+    /// The synthetic rows.
+    pub fn synthesis(&self) -> Option<&SynthesisSection> {
+        self.file.synthesis.as_ref()
     }
 
     /// Target ε.

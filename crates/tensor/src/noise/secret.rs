@@ -43,6 +43,10 @@ pub mod purpose {
     pub const SYNTHESIS: u64 = 20;
     /// The noise of metrics on private validation data.
     pub const EVALUATION: u64 = 21;
+    /// Sampling of the tokens of private prediction.
+    pub const PREDICTION: u64 = 22;
+    /// Which text each unit steers in private prediction.
+    pub const PREDICTION_GROUPS: u64 = 23;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

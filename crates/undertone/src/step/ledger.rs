@@ -26,6 +26,11 @@ impl Recorded {
         self.event
     }
 
+    /// Number of releases of the entry.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
     /// One proof for each release of an entry with a count.
     pub fn each(self) -> impl Iterator<Item = Self> {
         let event = self.event;

@@ -11,7 +11,7 @@ pub fn card(summary: &Summary, statistics: &Statistics, facts: &SampledFacts) ->
         format!("# {}\n", title(summary)),
         guaranteed(summary),
         made(summary, statistics, facts),
-        not_promised(summary),
+        not_promised(summary.private),
     ];
     parts.join("\n")
 }
@@ -52,20 +52,31 @@ fn made(summary: &Summary, statistics: &Statistics, facts: &SampledFacts) -> Str
         if summary.private { " that were released with noise" } else { "" },
         table(&rows)
     );
-    if !statistics.codes.is_empty() {
-        let classes = statistics.classes.iter().zip(&facts.rows_by_class);
-        let rows: Vec<(String, String)> =
-            classes.map(|(class, rows)| (class.values.join(", "), rows.to_string())).collect();
-        let rows: Vec<(&str, String)> =
-            rows.iter().map(|(class, rows)| (class.as_str(), rows.clone())).collect();
-        text += &format!("\n## Rows by {}\n\n{}", statistics.codes.join(", "), table(&rows));
-    }
+    let codes: Vec<&str> = statistics.codes.iter().map(String::as_str).collect();
+    let values = statistics.classes.iter().map(|class| class.values.as_slice());
+    text += &table_of_classes(&codes, values, &facts.rows_by_class);
     text
 }
 
-fn not_promised(summary: &Summary) -> String {
+/// The number of rows of each class; nothing without control codes.
+pub fn table_of_classes<'a>(
+    codes: &[&str],
+    values: impl Iterator<Item = &'a [String]>,
+    rows_by_class: &[u64],
+) -> String {
+    if codes.is_empty() {
+        return String::new();
+    }
+    let named: Vec<(String, u64)> =
+        values.map(|values| values.join(", ")).zip(rows_by_class.iter().copied()).collect();
+    let rows: Vec<(&str, String)> =
+        named.iter().map(|(class, rows)| (class.as_str(), rows.to_string())).collect();
+    format!("\n## Rows by {}\n\n{}", codes.join(", "), table(&rows))
+}
+
+pub fn not_promised(is_private: bool) -> String {
     let heading = "## What is not guaranteed\n\n";
-    if !summary.private {
+    if !is_private {
         return format!(
             "{heading}Anything. The rows may repeat private rows word for word. Do not publish them \
              if the data are private.\n"

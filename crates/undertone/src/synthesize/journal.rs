@@ -52,8 +52,9 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of sampling with these settings, or creates it.
-    pub fn open(path: &Path, settings: &Settings) -> Result<Self> {
+    /// Opens the journal of sampling with these settings, or creates it. The settings are the first
+    /// line, which may be shared.
+    pub fn open(path: &Path, settings: &impl Serialize) -> Result<Self> {
         let first = line(path, settings)?;
         // `symlink_metadata`, so that nothing is written through a link.
         if path.symlink_metadata().is_err() {

@@ -6,6 +6,7 @@
 //! sample.rs      sampling; journal.rs makes it resumable   row.rs      texts to rows
 //! text_model.rs  the trained model as a writer of texts
 //! export.rs      the files, with the data card (card.rs)
+//! prediction/    the second method: a public model, steered by private rows, without training
 //! evaluate/      figures about the rows, each with who may see it
 //! ```
 //!
@@ -37,6 +38,7 @@ pub mod evaluate;
 mod export;
 mod journal;
 mod plan;
+pub mod prediction;
 mod quotas;
 mod row;
 mod sample;

@@ -93,13 +93,15 @@ pub fn sample(
             }
         };
         for entry in round {
-            sampled.add(entry, statistics);
+            let codes = &statistics.classes[entry.class].values;
+            sampled.add(entry, codes);
         }
         progress(sampled.rows.len() as u64);
     }
 }
 
-fn entry(attempt: u64, class: usize, template: &Template, text: &str) -> Entry {
+/// The entry of a text.
+pub(super) fn entry(attempt: u64, class: usize, template: &Template, text: &str) -> Entry {
     match row_of(template, text) {
         Ok(row) => Entry { attempt, class, row: Some(row), rejected: None },
         Err(why) => Entry { attempt, class, row: None, rejected: Some(why.name().to_owned()) },
@@ -107,12 +109,12 @@ fn entry(attempt: u64, class: usize, template: &Template, text: &str) -> Entry {
 }
 
 impl Sampled {
-    fn add(&mut self, entry: Entry, statistics: &Statistics) {
+    /// Adds an entry of a class with these values.
+    pub(super) fn add(&mut self, entry: Entry, codes: &[String]) {
         self.attempts += 1;
         match (entry.row, entry.rejected) {
             (Some(row), _) => {
-                let codes = &statistics.classes[entry.class].values;
-                self.rows.push([row, codes.clone()].concat());
+                self.rows.push([row, codes.to_vec()].concat());
                 self.rows_by_class[entry.class] += 1;
             }
             (None, why) => {

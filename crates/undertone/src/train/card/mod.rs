@@ -78,52 +78,73 @@ pub(crate) fn table(rows: &[(&str, String)]) -> String {
 }
 
 pub(crate) fn guaranteed(summary: &Summary) -> String {
-    let heading = "## What is guaranteed\n\n";
-    let in_full = |guarantee: &Guarantee, epsilon: &'static str| {
-        let mut rows = vec![
-            (epsilon, format!("at most {}", rounded_up(guarantee.epsilon.upper))),
-            ("δ", format!("{:e}", guarantee.delta)),
-            ("unit", name(guarantee.unit)),
-            ("adjacency", name(guarantee.adjacency)),
-            ("threat model", name(guarantee.threat)),
-            ("mode", name(guarantee.mode)),
-        ];
-        rows.extend(summary.ledger_hash.as_ref().map(|hash| ("hash of the ledger", hash.clone())));
-        table(&rows)
-    };
+    let hash = summary.ledger_hash.as_deref();
     match (&summary.not_private_because, &summary.guarantee) {
         (None, Some(guarantee)) => {
-            let network = summary.trusted_network();
-            let assumptions = (guarantee.assumptions.iter().chain(&network))
-                .map(|what| format!("- {}\n", escape_markdown(what)));
             let caveat = summary.stopped.as_ref().and_then(Stopped::caveat);
-            format!(
-                "{heading}**{}.**\n\n{}{}\nThis holds if:\n\n{}",
-                escape_markdown(&guarantee.to_string()),
-                in_full(guarantee, "ε, proved"),
-                caveat.map_or(String::new(), |text| format!(
+            let caveat = caveat.map_or(String::new(), |text| {
+                format!(
                     "\nThe run was stopped before its last planned step. {}\n",
                     escape_markdown(&text)
-                )),
-                assumptions.collect::<String>()
-            )
+                )
+            });
+            let network: Vec<String> = summary.trusted_network().into_iter().collect();
+            holds(guarantee, hash, &caveat, &network)
         }
         (why, guarantee) => {
             let why = why.as_deref().unwrap_or("the run has no ledger");
-            let mut text = format!("{heading}**No guarantee: {}.**\n", escape_markdown(why));
-            if let Some(claim) = &summary.claimed {
-                text.push_str(&format!(
+            let claim = summary.claimed.as_ref().map_or(String::new(), |claim| {
+                format!(
                     "\nThe method's own paper would claim ε = {:.4} at δ = {:e}; this is not \
                      proved for this run.\n",
                     claim.epsilon, claim.delta
-                ));
-            }
-            if let Some(guarantee) = guarantee {
-                text.push_str(&format!("\n{}", in_full(guarantee, "ε of the ledger alone")));
-            }
-            text
+                )
+            });
+            holds_not(why, &claim, guarantee.as_ref(), hash)
         }
     }
+}
+
+/// The section on the guarantee of a ledger without a run.
+pub(crate) fn guarantee_of(guarantee: &Guarantee, not_because: Option<&str>, hash: &str) -> String {
+    match not_because {
+        None => holds(guarantee, Some(hash), "", &[]),
+        Some(why) => holds_not(why, "", Some(guarantee), Some(hash)),
+    }
+}
+
+const GUARANTEED: &str = "## What is guaranteed\n\n";
+
+fn holds(guarantee: &Guarantee, hash: Option<&str>, caveat: &str, network: &[String]) -> String {
+    let assumptions = guarantee.assumptions.iter().chain(network);
+    let assumptions = assumptions.map(|what| format!("- {}\n", escape_markdown(what)));
+    format!(
+        "{GUARANTEED}**{}.**\n\n{}{caveat}\nThis holds if:\n\n{}",
+        escape_markdown(&guarantee.to_string()),
+        in_full(guarantee, "ε, proved", hash),
+        assumptions.collect::<String>()
+    )
+}
+
+fn holds_not(why: &str, claim: &str, guarantee: Option<&Guarantee>, hash: Option<&str>) -> String {
+    let mut text = format!("{GUARANTEED}**No guarantee: {}.**\n{claim}", escape_markdown(why));
+    if let Some(guarantee) = guarantee {
+        text.push_str(&format!("\n{}", in_full(guarantee, "ε of the ledger alone", hash)));
+    }
+    text
+}
+
+fn in_full(guarantee: &Guarantee, epsilon: &'static str, hash: Option<&str>) -> String {
+    let mut rows = vec![
+        (epsilon, format!("at most {}", rounded_up(guarantee.epsilon.upper))),
+        ("δ", format!("{:e}", guarantee.delta)),
+        ("unit", name(guarantee.unit)),
+        ("adjacency", name(guarantee.adjacency)),
+        ("threat model", name(guarantee.threat)),
+        ("mode", name(guarantee.mode)),
+    ];
+    rows.extend(hash.map(|hash| ("hash of the ledger", hash.to_owned())));
+    table(&rows)
 }
 
 fn training(summary: &Summary) -> String {
