@@ -212,7 +212,10 @@ fn templates_are_remembered() {
     let run = ["--run", "runs/first"];
     let eval = [&["eval", "--data", "rows.jsonl", "--generate", "2"], &run[..]].concat();
     let evaluated = json_of(&bench, &eval);
-    assert_eq!((&evaluated["examples"], &evaluated["generated"]["texts"]), (&60.into(), &2.into()));
+    // All rows have the same prompt.
+    let generated = &evaluated["generated"];
+    let counts = [&evaluated["examples"], &generated["texts"], &generated["references"]];
+    assert_eq!(counts, [&Value::from(60), &Value::from(1), &Value::from(60)]);
     let prompts = ["generate", "--prompts", "rows.jsonl", "--max-new-tokens", "2"];
     let continued = json_of(&bench, &[&prompts, &run[..]].concat());
     assert_eq!(continued["completions"][0]["prompt"], "Bath: the cat");

@@ -101,7 +101,7 @@ impl Synthesize {
         let device = self.device.device()?;
         if self.is_prediction(&paths)? {
             let sampled = &mut |rows, of| watch(Progress::Sampled { rows, of });
-            let (subject, facts) = self.predict(&paths, device.clone(), stop, sampled)?;
+            let (subject, facts) = self.predict(&paths, &device, stop, sampled)?;
             return self.evaluate(paths, subject, facts, &device);
         }
         if !paths.is_finished() {

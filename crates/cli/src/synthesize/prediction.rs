@@ -1,7 +1,7 @@
 //! `synthesize --method private-prediction`: rows without training.
 
 use super::subject::Subject;
-use super::{Progress, Synthesize, Synthesized, again, rows, source};
+use super::{Synthesize, again, rows, source};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::register::{LedgerBooking, PREDICTION};
@@ -114,16 +114,12 @@ impl Synthesize {
     pub(super) fn predict(
         &self,
         paths: &RunPaths,
-        device: Device,
+        device: &Device,
         stop: &Stop,
         watch: &mut dyn FnMut(u64, u64),
     ) -> Outcome<(Subject, SampledFacts)> {
-        let device = match self.device.precision() {
-            Some(precision) => device.with_precision(precision)?,
-            None => device,
-        };
         if !paths.prediction().exists() {
-            let asked = self.asked(&device)?;
+            let asked = self.asked(device)?;
             let booking = self.reserve(&asked)?;
             let done = self.begin(asked).and_then(|begun| self.go_on(begun, stop, watch));
             if let Some(booking) = booking {
@@ -147,7 +143,7 @@ impl Synthesize {
             Some(budget) => Some(LedgerBooking::of_folder(budget, PREDICTION, &self.out)?),
             None => None,
         };
-        let public = Public::open(model, data, codes, &device)?;
+        let public = Public::open(model, data, codes, device)?;
         let folder = RunFolder::open_prediction(&self.out)?;
         let done = self.go_on(Begun { folder, prediction, public, groups: None }, stop, watch);
         booking.iter().try_for_each(LedgerBooking::end)?;

@@ -130,6 +130,7 @@ impl ContinuationArguments {
             rouge_l: rouge.mean(),
         }))
     }
+
     /// The first `most` different prompts, each with the completions of all its rows.
     fn prompts(
         &self,
