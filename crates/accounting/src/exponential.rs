@@ -28,16 +28,19 @@ mod tests {
     use super::divergence;
     use crate::{Accountant, Adjacency, Composition, Event, epsilon};
 
-    /// Probabilities ∝ e^score.
-    fn softmax(scores: &[f64]) -> Vec<f64> {
-        let weights: Vec<f64> = scores.iter().map(|score| score.exp()).collect();
-        let total: f64 = weights.iter().sum();
-        weights.into_iter().map(|weight| weight / total).collect()
+    /// Logarithms of probabilities ∝ e^score.
+    fn log_softmax(scores: &[f64]) -> Vec<f64> {
+        let total: f64 = scores.iter().map(|score| score.exp()).sum();
+        scores.iter().map(|score| score - total.ln()).collect()
     }
 
+    /// The divergence of order alpha of two distributions.
     fn exact(p: &[f64], q: &[f64], alpha: f64) -> f64 {
-        let sum: f64 = p.iter().zip(q).map(|(p, q)| p.powf(alpha) * q.powf(1.0 - alpha)).sum();
-        sum.ln() / (alpha - 1.0)
+        let exponents: Vec<f64> =
+            p.iter().zip(q).map(|(p, q)| alpha * p + (1.0 - alpha) * q).collect();
+        let largest = exponents.iter().copied().fold(f64::MIN, f64::max);
+        let sum: f64 = exponents.iter().map(|exponent| (exponent - largest).exp()).sum();
+        (largest + sum.ln()) / (alpha - 1.0)
     }
 
     /// A deterministic sequence of numbers in [0, 1).
@@ -68,14 +71,14 @@ mod tests {
                             .iter()
                             .map(|score| score + range * change(next(), next()) - 0.3 * range)
                             .collect();
-                        let (p, q) = (softmax(&scores), softmax(&moved));
+                        let (p, q) = (log_softmax(&scores), log_softmax(&moved));
                         assert!(exact(&p, &q, alpha) <= bound, "{range} {alpha} {size}");
                         assert!(exact(&q, &p, alpha) <= bound, "{range} {alpha} {size}");
                     }
                 }
             }
         }
-        let (p, q) = (softmax(&[0.0, 0.0]), softmax(&[0.01, 0.0]));
+        let (p, q) = (log_softmax(&[0.0, 0.0]), log_softmax(&[0.01, 0.0]));
         let (exact, bound) = (exact(&p, &q, 2.0), divergence(0.01, 2.0));
         assert!(exact > 0.999 * bound, "{exact} {bound}");
     }
