@@ -1,5 +1,7 @@
 //! The mechanism: the choice of one token. See the [statement](super).
 
+use crate::tensor::parallel_map;
+
 /// Clipped differences are summed in units of 2⁻³²: integer sums do not depend on their order.
 const ONE: f64 = (1_u64 << 32) as f64;
 
@@ -26,13 +28,15 @@ impl Choice {
     pub fn choose(&self, public: &[f32], private: &[&[f32]], uniform: f64) -> u32 {
         let public = log_probabilities(public);
         let tokens = self.tokens(&public);
+        let clipped = parallel_map(private.len(), |i| {
+            let normalizer = log_sum(private[i]);
+            let own = |token: usize| f64::from(private[i][token]) - normalizer;
+            let clipped = tokens.iter().map(|&token| self.clipped(own(token) - public[token]));
+            clipped.collect::<Vec<i64>>()
+        });
         let mut sums = vec![0_i64; tokens.len()];
-        for logits in private {
-            let normalizer = log_sum(logits);
-            for (sum, &token) in sums.iter_mut().zip(&tokens) {
-                let own = f64::from(logits[token]) - normalizer;
-                *sum += self.clipped(own - public[token]);
-            }
+        for unit in &clipped {
+            sums.iter_mut().zip(unit).for_each(|(sum, clipped)| *sum += clipped);
         }
         let score = |(&token, &sum): (&usize, &i64)| {
             (public[token] + sum as f64 / (ONE * self.divisor)) / self.temperature
@@ -78,19 +82,19 @@ impl Choice {
 
 /// Log-probabilities of logits; a logit that is no number counts as the least.
 fn log_probabilities(logits: &[f32]) -> Vec<f64> {
-    let normalizer = log_sum(logits);
-    let least = f64::from(f32::MIN);
-    logits
-        .iter()
-        .map(|&logit| (f64::from(logit) - normalizer).clamp(least, 0.0))
-        .map(|value| if value.is_nan() { least } else { value })
-        .collect()
+    let (normalizer, least) = (log_sum(logits), f64::from(f32::MIN));
+    let value = |&logit: &f32| match (f64::from(logit) - normalizer).clamp(least, 0.0) {
+        value if value.is_nan() => least,
+        value => value,
+    };
+    logits.iter().map(value).collect()
 }
 
+/// ln Σ e^logit, without logits that are no numbers.
 fn log_sum(logits: &[f32]) -> f64 {
     let largest = logits.iter().copied().fold(f32::MIN, f32::max);
-    let sum: f64 =
-        logits.iter().map(|&logit| f64::from(logit - largest).exp()).filter(|x| !x.is_nan()).sum();
+    let weights = logits.iter().map(|&logit| (logit - largest).exp());
+    let sum: f64 = weights.filter(|weight| !weight.is_nan()).map(f64::from).sum();
     f64::from(largest) + sum.ln()
 }
 

@@ -12,6 +12,10 @@ use undertone_accounting::ledger::{Terms, USERS_BY_COLUMN};
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, Mode, Part, Threat, Unit};
 use undertone_run::{DataSection, RunPaths, SynthesisSection, SyntheticFormat};
 
+/// Log-probabilities that differ by more are those of tokens that are never drawn. With this bound,
+/// sums over 2²⁴ units do not overflow.
+const MOST_CLIP: f64 = 64.0;
+
 /// The settings of private prediction: the contents of `private/prediction.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,7 +68,7 @@ impl Prediction {
         let (divisor, temperature) = (self.units_per_text(), self.temperature);
         // Slightly less, for the rounding of scores.
         let clip = 0.5 * self.range * divisor * temperature * (1.0 - 1e-9);
-        Choice { clip, divisor, temperature, top_k: self.top_k }
+        Choice { clip: clip.min(MOST_CLIP), divisor, temperature, top_k: self.top_k }
     }
 
     /// Expected number of units that steer a text.

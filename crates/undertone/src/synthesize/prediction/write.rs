@@ -152,10 +152,10 @@ impl<'a> Writer<'a> {
     /// As much of an example as a text may have.
     fn shortened<'t>(&self, example: &'t str) -> Result<&'t str> {
         // Longer tokens than of 32 bytes are rare, and only shorten the example further.
-        let most = example.floor_char_boundary(32 * self.most_tokens);
-        let tokens = self.tokenizer.with_bytes(&example[..most])?;
-        let end = tokens.get(self.most_tokens).map_or(most, |(_, bytes)| bytes.start);
-        Ok(&example[..example.floor_char_boundary(end)])
+        let example = beginning(example, 32 * self.most_tokens);
+        let tokens = self.tokenizer.with_bytes(example)?;
+        let end = tokens.get(self.most_tokens).map_or(example.len(), |(_, bytes)| bytes.start);
+        Ok(beginning(example, end))
     }
 
     /// Writes all texts, or resumes doing so; `progress` is called with the number of texts so far,
@@ -187,4 +187,10 @@ impl<'a> Writer<'a> {
         progress(*rows)?;
         Ok(sampled)
     }
+}
+
+/// As many whole characters of a text as `bytes` hold.
+fn beginning(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
 }
