@@ -490,6 +490,7 @@ fn private_rows_steer_a_public_model() {
     wrong(&["--top-p", "0.5"], "--top-p has no effect");
     wrong(&["--set", "training.batch=3"], "training.batch=3 has no effect");
     wrong(&["--publish-codes"], "list the values");
+    wrong(&["--set", "privacy.units=100000"], "at least 196 with --rows");
     let many = |rows: &'static str| {
         let mut command = letters.command("letters.csv", "wrong", &["--text", "letter"]);
         command.args(["--method", "private-prediction", "--epsilon", "8", "--author", "who"]);

@@ -67,6 +67,8 @@ impl MethodArguments {
 const KEYS: [&str; 4] = ["data.", "privacy.delta", "privacy.units", "synthesis.codes"];
 /// Units per text, unless `--rows` says otherwise.
 const UNITS_PER_TEXT: u64 = 32;
+/// The model keeps keys and values of this many sequences in memory.
+const MOST_UNITS_PER_TEXT: u64 = 512;
 const MAX_TOKENS: usize = 64;
 const TOP_K: usize = 100;
 const DELTA: f64 = 1e-6;
@@ -239,6 +241,13 @@ impl Synthesize {
                  {} with --rows, and better for {}",
                 units / 2,
                 (units / UNITS_PER_TEXT).max(1)
+            )));
+        }
+        if units > rows * MOST_UNITS_PER_TEXT {
+            return Err(Failure::arguments(format!(
+                "{} units per text need too much memory; ask for at least {} with --rows",
+                units / rows,
+                units.div_ceil(MOST_UNITS_PER_TEXT)
             )));
         }
         let section = run.synthesis().cloned().unwrap_or_default();
