@@ -122,6 +122,7 @@ class SynthesisTest(unittest.TestCase):
             "method": "private-prediction", "max_tokens": 24, "rows": 6, "epochs": None,
             "batch": None, "settings": None, "seed": 3,
         }
+        self.refused("training.epochs", **{**usual, "epochs": 2})
         whole = self.synthesize(out=self.folder / "whole", **usual)
         assert whole.guarantee is not None
         self.assertEqual((whole.guarantee.mode, whole.guarantee.delta), ("seeded", 1e-3))
@@ -135,7 +136,6 @@ class SynthesisTest(unittest.TestCase):
             self.synthesize(callbacks=[stop], **usual)
         resumed = ut.synthesize(out=self.folder / "out", device="cpu")
         self.assertEqual(resumed.rows, whole.rows)
-        self.refused("--epochs", **{**usual, "out": self.folder / "other", "epochs": 2})
 
     def test_an_evaluation_has_figures_with_their_audience(self) -> None:
         test = letters(30)
