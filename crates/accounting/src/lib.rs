@@ -3,7 +3,8 @@
 //! Every ε is an interval `lower ≤ true ε ≤ upper`; truncation, discretization and rounding errors
 //! are all on the safe side. The proofs are beside the code: [`pld`] (numerical composition of
 //! privacy-loss distributions), [`gaussian`] (closed form), [`rdp`] (an upper bound), [`selection`]
-//! (the best of a random number of runs), [`exponential`] (noisy choices) and [`gdp`] (an approximation, labeled as such).
+//! (the best of a random number of runs), [`exponential`] (choices with probability ∝ e^score) and
+//! [`gdp`] (an approximation, labeled as such).
 //!
 //! ```
 //! use undertone_accounting::{Accountant, Composition, epsilon};

@@ -474,6 +474,14 @@ fn private_rows_steer_a_public_model() {
     let killed = usual("broken", &["--seed", "5"]);
     kill_at(killed, &letters.path("broken/synthetic/journal.jsonl"), 4);
     succeeds(&letters.again("broken", &[]));
+    // After a change of the data, a unit could steer a second text.
+    let killed = usual("changed", &["--seed", "5"]);
+    if kill_at(killed, &letters.path("changed/synthetic/journal.jsonl"), 4) {
+        let before = letters.read("letters.csv");
+        fs::write(letters.path("letters.csv"), before.replace("hello", "dear all")).unwrap();
+        refused(&letters.again("changed", &[]), "has changed since");
+        fs::write(letters.path("letters.csv"), before).unwrap();
+    }
     let both = ["whole", "broken"].map(|run| letters.read(&format!("{run}/synthetic/data.csv")));
     assert_eq!(both[0], both[1]);
     assert!(letters.read("whole/synthetic/README.md").contains("No guarantee"));
@@ -490,6 +498,10 @@ fn private_rows_steer_a_public_model() {
     wrong(&["--top-p", "0.5"], "--top-p has no effect");
     wrong(&["--set", "training.batch=3"], "training.batch=3 has no effect");
     wrong(&["--publish-codes"], "list the values");
+    wrong(&["--set", "data.hold_out=0.2"], "data.hold_out=0.2 has no effect");
+    wrong(&["--set", "data.publish_labels=true"], "has no effect");
+    wrong(&["--temperature", "0"], "--temperature must be above 0");
+    assert!(!letters.path("wrong").exists(), "nothing is left behind");
     wrong(&["--set", "privacy.units=100000"], "at least 196 with --rows");
     let many = |rows: &'static str| {
         let mut command = letters.command("letters.csv", "wrong", &["--text", "letter"]);
@@ -497,7 +509,7 @@ fn private_rows_steer_a_public_model() {
         command.args(["--max-tokens", "24", "--rows", rows]);
         command
     };
-    refused(&many("90").output().unwrap(), "100 units cannot steer 90 rows");
+    refused(&many("90").output().unwrap(), "100 units are too few for 90 rows");
     let mut training = letters.usual("wrong", &["--top-k", "5"]);
     refused(&training.output().unwrap(), "--top-k is for --method private-prediction");
 }

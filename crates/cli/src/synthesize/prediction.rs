@@ -4,7 +4,7 @@ use super::subject::Subject;
 use super::{Synthesize, again, rows, source};
 use crate::failure::{Failure, Outcome};
 use crate::output;
-use crate::register::{LedgerBooking, PREDICTION};
+use crate::register::{Budget, LedgerBooking, PREDICTION};
 use crate::stop::Stop;
 use crate::use_model::Loaded;
 use clap::{Args, ValueEnum};
@@ -64,7 +64,16 @@ impl MethodArguments {
 }
 
 /// Keys that `--set` may change.
-const KEYS: [&str; 4] = ["data.", "privacy.delta", "privacy.units", "synthesis.codes"];
+const KEYS: [&str; 8] = [
+    "data.author",
+    "data.completion",
+    "data.format",
+    "data.max_tokens",
+    "data.on_bad_row",
+    "data.prompt",
+    "privacy.delta",
+    "privacy.units",
+];
 /// Units per text, unless `--rows` says otherwise.
 const UNITS_PER_TEXT: u64 = 32;
 /// The model keeps keys and values of this many sequences in memory.
@@ -121,8 +130,9 @@ impl Synthesize {
         watch: &mut dyn FnMut(u64, u64),
     ) -> Outcome<(Subject, SampledFacts)> {
         if !paths.prediction().exists() {
-            let asked = self.asked(device)?;
-            let booking = self.reserve(&asked)?;
+            let budget = self.budget.open()?;
+            let asked = self.asked(device, budget.as_ref())?;
+            let booking = self.reserve(budget, &asked)?;
             let done = self.begin(asked).and_then(|begun| self.go_on(begun, stop, watch));
             if let Some(booking) = booking {
                 booking.end()?;
@@ -153,7 +163,7 @@ impl Synthesize {
     }
 
     /// Checks the flags, and calibrates.
-    fn asked(&self, device: &Device) -> Outcome<Asked> {
+    fn asked(&self, device: &Device, budget: Option<&Budget>) -> Outcome<Asked> {
         let Some(data) = &self.data else {
             return Err(Failure::arguments(format!(
                 "{} contains no rows to resume; name the private data file",
@@ -164,7 +174,17 @@ impl Synthesize {
         RunFolder::check_nothing_foreign(&self.out)?;
         let mut keys = self.keys.clone();
         keys.max_tokens = keys.max_tokens.or(Some(MAX_TOKENS));
-        let run = self.source.read(data, &self.rows, &keys, &self.set)?;
+        let mut run = self.source.read(data, &self.rows, &keys, &self.set)?;
+        if let Some(budget) = budget {
+            let set = self.set.with(budget.units(&run)?);
+            run = self.source.read(data, &self.rows, &keys, &set)?;
+        }
+        if run.synthesis().is_some_and(|section| section.temperature == 0.0) {
+            return Err(Failure::arguments(
+                "--temperature must be above 0 for private prediction, whose privacy comes from \
+                 sampling",
+            ));
+        }
         let epsilon = run.epsilon().ok_or_else(|| Failure::arguments("--epsilon is missing"))?;
         let delta = run.delta().unwrap_or(DELTA);
         let codes = run.synthesis().map(|section| section.codes.clone()).unwrap_or_default();
@@ -201,16 +221,26 @@ impl Synthesize {
                 "--publish-codes is for --method training; list the values of the control codes",
             ));
         }
-        let allowed = |change: &&String| !KEYS.iter().any(|key| change.starts_with(key));
-        match self.set.changes().iter().find(allowed) {
+        if self.seed.is_some() && !self.budget.is_empty() {
+            return Err(Failure::arguments(
+                "rows with --seed have no guarantee, so no budget can pay for them; remove --seed or \
+                 --register",
+            ));
+        }
+        let has_no_effect = |change: &&String| {
+            let key = change.split('=').next().unwrap_or_default().trim();
+            let codes = key == "synthesis.codes" || key.starts_with("synthesis.codes.");
+            !codes && !KEYS.contains(&key)
+        };
+        match self.set.changes().iter().find(has_no_effect) {
             Some(change) => no_effect(&format!("--set {change}")),
             None => Ok(()),
         }
     }
 
     /// Reserves the cost, before anything of the data is read.
-    fn reserve(&self, asked: &Asked) -> Outcome<Option<LedgerBooking>> {
-        let Some(budget) = self.budget.open()? else { return Ok(None) };
+    fn reserve(&self, budget: Option<Budget>, asked: &Asked) -> Outcome<Option<LedgerBooking>> {
+        let Some(budget) = budget else { return Ok(None) };
         let cost = Cost {
             unit: unit(asked.run.data()),
             threat: Threat::Central,
@@ -235,12 +265,10 @@ impl Synthesize {
                  declare fewer values"
             )));
         }
-        if 2 * rows > units {
+        if rows > units / 2 {
             return Err(Failure::arguments(format!(
-                "{units} units cannot steer {rows} rows, since each steers one only: ask for at most \
-                 {} with --rows, and better for {}",
-                units / 2,
-                (units / UNITS_PER_TEXT).max(1)
+                "{units} units are too few for {rows} rows: each steers one row only, and a row needs \
+                 at least 2, better {UNITS_PER_TEXT}; see --rows"
             )));
         }
         if units > rows * MOST_UNITS_PER_TEXT {
@@ -257,6 +285,7 @@ impl Synthesize {
             data: run.data().clone(),
             codes: section.codes,
             rows,
+            digest: groups.digest(),
             data_format: section.format,
             temperature: section.temperature,
             top_k: self.method.top_k.unwrap_or(TOP_K),
@@ -308,7 +337,9 @@ impl Synthesize {
                             Some(seed) => Secret::from_seed(seed),
                             None => Secret::from_bytes(folder.read_secret()?),
                         };
-                        (Groups::read(&prediction.data, &public.classes, &secret)?, secret)
+                        let groups = Groups::read(&prediction.data, &public.classes, &secret)?;
+                        self.check_same(&groups, &prediction)?;
+                        (groups, secret)
                     }
                 };
                 self.write_texts(&folder, &prediction, &public, (&groups, &secret), stop, watch)?
@@ -328,6 +359,20 @@ impl Synthesize {
             classes: classes.into_iter().map(|class| class.values).collect(),
         };
         Ok((subject, facts))
+    }
+
+    /// Rejects other data than those that the first texts were written from: a unit whose rows have
+    /// changed could steer a second text.
+    fn check_same(&self, groups: &Groups, prediction: &Prediction) -> Outcome {
+        match groups.digest() == prediction.digest {
+            true => Ok(()),
+            false => Err(Failure::arguments(format!(
+                "{} has changed since the rows in {} were begun; restore it, or start anew in another \
+                 folder",
+                prediction.data.train.display(),
+                self.out.display()
+            ))),
+        }
     }
 
     fn write_texts(

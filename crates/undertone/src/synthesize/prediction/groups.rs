@@ -76,6 +76,19 @@ impl Groups {
         Ok(Self { units, rows })
     }
 
+    /// A hash of all examples and of the texts that they steer. It is private.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.units.to_le_bytes());
+        for Example { order, group, class, text } in &self.rows {
+            for number in [*order, *group, *class as u64, text.len() as u64] {
+                hash.update(number.to_le_bytes());
+            }
+            hash.update(text.as_bytes());
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The examples that steer text number `text`, if texts have their classes in turn.
     pub fn of(&self, text: u64, texts: u64, classes: usize) -> Vec<&str> {
         let (class, index) = (class_of(text, classes), text / classes as u64);

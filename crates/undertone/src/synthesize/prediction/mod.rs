@@ -35,6 +35,9 @@
 //! change of 10⁻⁵ in each of them would change the range by 10⁻⁵/C.) The uniform number that draws a
 //! token has 53 bits.
 //!
+//! An interrupted run continues only with the same rows (by a hash): otherwise a unit whose rows were
+//! edited could steer a second text.
+//!
 //! Where a text ends and whether it is a row depend on the drawn tokens alone: post-processing.
 
 mod card;

@@ -30,6 +30,8 @@ pub struct Prediction {
     pub codes: BTreeMap<String, Vec<String>>,
     /// Number of texts.
     pub rows: u64,
+    /// Hash of the examples, which must not change between texts.
+    pub digest: String,
     /// Format of the rows.
     pub data_format: SyntheticFormat,
     pub temperature: f64,

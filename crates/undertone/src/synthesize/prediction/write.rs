@@ -189,7 +189,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// As many whole characters of a text as `bytes` hold.
+/// The longest prefix of a text with at most `bytes` bytes that does not split a character.
 fn beginning(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
     &text[..end.unwrap_or(0)]
