@@ -1,7 +1,7 @@
 """Writes reproducible archives of a staged release: a tarball and a Debian package.
 
     python3 packaging/archive.py tarball STAGE OUT.tar.gz
-    python3 packaging/archive.py deb STAGE OUT.deb VERSION
+    python3 packaging/archive.py deb STAGE OUT.deb PACKAGE VERSION
 """
 
 import gzip
@@ -13,10 +13,20 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
-PROGRAMS = ("undertone", "undertone-provider")
+# The packages, each of one program of the same name, and what they are for.
+PACKAGES = {
+    "undertone": """\
+fine-tune language models on private text with differential privacy
+ Trains, audits and documents language models with a proved (epsilon, delta).
+""",
+    "undertone-provider": """\
+train on the noised embeddings of others
+ Receives embeddings that data owners have noised, and trains models on them.
+""",
+}
 
 CONTROL = """\
-Package: undertone
+Package: {package}
 Version: {version}
 Architecture: amd64
 Maintainer: The Undertone developers
@@ -24,9 +34,7 @@ Installed-Size: {kibibytes}
 Depends: libc6 (>= 2.28), libgcc-s1 | libgcc1
 Section: science
 Priority: optional
-Description: fine-tune language models on private text with differential privacy
- Trains, audits and documents language models with a proved (epsilon, delta).
-"""
+Description: {description}"""
 
 
 def entry(name: str, mode: int, size: int = 0, folder: bool = False) -> tarfile.TarInfo:
@@ -75,11 +83,11 @@ def staged(stage: Path) -> dict[str, bytes]:
 
 def tarball(stage: Path) -> bytes:
     files = {f"{stage.name}/{name}": content for name, content in staged(stage).items()}
-    return tar(files, {f"{stage.name}/{program}" for program in PROGRAMS})
+    return tar(files, {f"{stage.name}/{program}" for program in PACKAGES})
 
 
-def debian_path(name: str) -> str:
-    """Where a staged file is installed."""
+def debian_path(name: str, package: str) -> str:
+    """Where a staged file of a package is installed."""
     path = PurePosixPath(name)
     if path.parts[0] == "completions":
         return {
@@ -89,9 +97,9 @@ def debian_path(name: str) -> str:
         }[path.name]
     if path.parts[0] == "man":
         return f"usr/share/man/man1/{path.name}.gz"
-    if name in PROGRAMS:
+    if name in PACKAGES:
         return f"usr/bin/{name}"
-    return f"usr/share/doc/undertone/{'copyright' if name == 'LICENSE' else name}"
+    return f"usr/share/doc/{package}/{'copyright' if name == 'LICENSE' else name}"
 
 
 def debian_version(version: str) -> str:
@@ -99,19 +107,21 @@ def debian_version(version: str) -> str:
     return version.replace("-", "~", 1).replace("-", ".")
 
 
-def deb(stage: Path, version: str) -> bytes:
+def deb(stage: Path, package: str, version: str) -> bytes:
     files = {}
     for name, content in staged(stage).items():
-        path = debian_path(name)
+        path = debian_path(name, package)
         files[path] = gzipped(content) if path.endswith(".gz") else content
     # dpkg's own measure: files in whole KiB, and one for each folder.
     folders = {parent for name in files for parent in PurePosixPath(name).parents}
     kibibytes = sum(-(-len(content) // 1024) for content in files.values()) + len(folders)
-    control = CONTROL.format(version=debian_version(version), kibibytes=kibibytes)
+    control = CONTROL.format(
+        package=package, version=debian_version(version), kibibytes=kibibytes, description=PACKAGES[package]
+    )
     sums = "".join(f"{hashlib.md5(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
     # Names start with ./, as in the packages that dpkg-deb builds.
     about = tar({"control": control.encode(), "md5sums": sums.encode()}, set(), prefix="./")
-    data = tar(files, {f"usr/bin/{program}" for program in PROGRAMS}, prefix="./")
+    data = tar(files, {f"usr/bin/{program}" for program in PACKAGES}, prefix="./")
     package = b"!<arch>\n"
     for name, content in {"debian-binary": b"2.0\n", "control.tar.gz": about, "data.tar.gz": data}.items():
         package += f"{name:<16}{EPOCH:<12}{0:<6}{0:<6}{'100644':<8}{len(content):<10}`\n".encode() + content
@@ -123,8 +133,8 @@ def main() -> None:
     match sys.argv[1:]:
         case ["tarball", stage, out]:
             content = tarball(Path(stage))
-        case ["deb", stage, out, version]:
-            content = deb(Path(stage), version)
+        case ["deb", stage, out, package, version] if package in PACKAGES:
+            content = deb(Path(stage), package, version)
         case _:
             sys.exit(__doc__)
     Path(out).write_bytes(content)

@@ -1,8 +1,9 @@
-# Installs the undertone programs for this user:
+# Installs undertone for this user:
 #
 #     irm @BASE_URL@/install.ps1 | iex
 #
-# $env:UNDERTONE_INSTALL names another folder than %LOCALAPPDATA%\undertone\bin.
+# $env:UNDERTONE_INSTALL names another folder than %LOCALAPPDATA%\undertone\bin, and
+# $env:UNDERTONE_PROGRAM = "undertone-provider" installs the provider's program.
 
 # The block keeps variables and preferences out of the session that runs the script.
 & {
@@ -12,7 +13,11 @@
     $base = if ($env:UNDERTONE_BASE_URL) { $env:UNDERTONE_BASE_URL } else { "@BASE_URL@" }
     $folder = if ($env:UNDERTONE_INSTALL) { $env:UNDERTONE_INSTALL } else { "$env:LOCALAPPDATA\undertone\bin" }
     $folder = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($folder)
-    $name = "undertone-@VERSION@-x86_64-pc-windows-msvc"
+    $program = if ($env:UNDERTONE_PROGRAM) { $env:UNDERTONE_PROGRAM } else { "undertone" }
+    if ($program -notin "undertone", "undertone-provider") {
+        throw "UNDERTONE_PROGRAM is $program, but must be undertone or undertone-provider"
+    }
+    $name = "$program-@VERSION@-x86_64-pc-windows-msvc"
     $work = Join-Path ([IO.Path]::GetTempPath()) ([Guid]::NewGuid().ToString())
     New-Item -ItemType Directory $work | Out-Null
     try {
@@ -31,7 +36,7 @@
     } finally {
         Remove-Item -Recurse -Force $work
     }
-    Write-Host "Installed undertone @VERSION@ in $folder"
+    Write-Host "Installed $program @VERSION@ in $folder"
     # The registry has the path with its %VARIABLES%, which [Environment] would expand for good.
     $key = [Microsoft.Win32.Registry]::CurrentUser.CreateSubKey("Environment")
     $path = [string]$key.GetValue("Path", "", [Microsoft.Win32.RegistryValueOptions]::DoNotExpandEnvironmentNames)
@@ -44,5 +49,5 @@
         Write-Host "Open a new terminal to use it"
     }
     $key.Dispose()
-    & "$folder\undertone.exe" self check
+    if ($program -eq "undertone") { & "$folder\undertone.exe" self check }
 }
