@@ -168,6 +168,9 @@ fn private_letters_become_synthetic_ones() {
     let first = letters.read("out/synthetic/data.jsonl");
     let first: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
     assert!(first["letter"].is_string() && first["topic"].is_string(), "{first}");
+    // Without flags, the rows are kept, and can be evaluated.
+    succeeds(&letters.again("out", &["--evaluate"]));
+    assert_eq!(letters.read("out/synthetic/data.jsonl").lines().count(), 7);
     assert_eq!(letters.read("out/ledger.jsonl"), ledger);
 }
 
@@ -346,7 +349,7 @@ fn figures_say_who_may_see_them() {
     assert!(figures(&private()).contains(&copies));
     let base = ["--evaluate", "--test", &test, "--encoder", &encoder, "--classifier", &encoder];
     let of = |name: &str, of: &str| (name.to_owned(), of.to_owned());
-    let mauve = of("MAUVE", "synthetic and test rows");
+    let mauve = of("MAUVE", "synthetic and test rows, in 6 clusters");
     let accuracy = of("accuracy on test rows", "synthetic rows");
     // The test file is not public.
     succeeds(&letters.again("out", &base));

@@ -13,7 +13,8 @@ use undertone::model::TaskHead;
 use undertone::model::folder::{Config, LoadOptions, load, locate};
 use undertone::scan::Scanner;
 use undertone::synthesize::evaluate::{
-    Audience, Figure, Texts, describe, embeddings, mauve, personal, planted, replay, write_figures,
+    Audience, Figure, Texts, clusters, describe, embeddings, mauve, personal, planted, replay,
+    write_figures,
 };
 use undertone::tensor::Device;
 use undertone_run::{Format, RunPaths, SampledFacts};
@@ -163,9 +164,12 @@ impl EvaluationArguments {
             first.texts.truncate(MAUVE_TEXTS);
             embeddings(&model, &tokenizer, &first)
         };
-        let value = mauve(&embedded(left)?, &embedded(right)?);
+        let (left_side, right_side) = (embedded(left)?, embedded(right)?);
+        let value = mauve(&left_side, &right_side);
+        let clusters = clusters(left_side.len(), right_side.len());
+        let of = format!("synthetic and test rows, in {clusters} clusters");
         let audience = left.audience().and(right.audience());
-        Ok(Some(Figure::new("MAUVE", value, "synthetic and test rows", audience)))
+        Ok(Some(Figure::new("MAUVE", value, &of, audience)))
     }
 
     fn classify(&self, of: &Evaluated, test: &Path, audience: Audience) -> Outcome<Vec<Figure>> {

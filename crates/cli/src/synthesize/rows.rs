@@ -17,8 +17,8 @@ use undertone_run::{
     RunFolder, SampledFacts, Statistics, Summary, SynthesisSection, SyntheticFormat,
 };
 
-/// Number of texts per round, which is fixed because the rows depend on it.
-const BATCH: usize = 32;
+/// Number of texts per round on the CPU and on a GPU: what sampling repeats after an interruption.
+const ROUND: (usize, usize) = (64, 2048);
 
 /// What to sample.
 #[derive(Args)]
@@ -54,6 +54,11 @@ impl RowArguments {
         .into_iter()
         .flatten()
         .collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { rows, format, temperature, top_p } = self;
+        rows.is_none() && format.is_none() && temperature.is_none() && top_p.is_none()
     }
 
     /// The number of rows, if it is given.
@@ -103,7 +108,8 @@ pub fn sample_rows(
     let paths = folder.synthetic();
     if paths.facts().exists() {
         let facts = SampledFacts::read(&paths.facts())?;
-        return match facts.are_of(&section) {
+        // Without flags, the rows may be those of an earlier command with flags.
+        return match arguments.is_empty() || facts.are_of(&section) {
             true => Ok((summary, facts)),
             false => Err(Failure::arguments(format!(
                 "{} holds rows that were sampled with other settings; remove or rename it to sample \
@@ -117,7 +123,8 @@ pub fn sample_rows(
     let data = &summary.plan.data;
     let tokenizer = loaded.model.tokenizer(&loaded.folder, data.max_tokens)?;
     let (statistics, section, journal) = (&statistics, &section, &paths.journal());
-    let sampling = Sampling { statistics, section, data, batch: BATCH, journal };
+    let round = if matches!(device, Device::Cpu) { ROUND.0 } else { ROUND.1 };
+    let sampling = Sampling { statistics, section, data, round, journal };
     let model = TextModel::new(&loaded.model, &tokenizer, &sampling)?;
     let bar = progress(section.rows);
     stop.steps_begin();

@@ -130,6 +130,15 @@ impl Model {
         Ok(())
     }
 
+    /// Most bytes that keys and values of a token take while text is generated.
+    pub fn cached_bytes_per_token(&self) -> u64 {
+        let widths = self.network.blocks.iter().map(|block| {
+            let attention = &block.attention;
+            2 * attention.key_heads * attention.width
+        });
+        (widths.sum::<usize>() * size_of::<f32>()) as u64
+    }
+
     /// Stores frozen weight matrices in the format in which the device's matrix products round
     /// them, which halves the memory for bf16. Only for models whose frozen weights are not saved
     /// again.

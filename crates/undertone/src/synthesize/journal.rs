@@ -4,8 +4,11 @@
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+
+/// Most bytes of a journal's first line.
+const HEAD: u64 = 1 << 20;
 
 /// The settings on which every sampled text depends: the journal's first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +26,15 @@ pub struct Settings {
     /// Maximum number of tokens per text.
     pub most_tokens: u64,
     pub sampling_seed: u64,
+}
+
+/// The number of texts per round with which a journal was begun. It depends on the device, which may
+/// be another one when sampling is resumed.
+pub fn recorded_batch(path: &Path) -> Option<usize> {
+    let mut first = String::new();
+    BufReader::new(File::open(path).ok()?.take(HEAD)).read_line(&mut first).ok()?;
+    let settings: Settings = serde_json::from_str(&first).ok()?;
+    Some(settings.batch).filter(|&batch| batch > 0)
 }
 
 /// A sampled text.

@@ -5,7 +5,7 @@
 //! interrupted sampling gives the same rows as uninterrupted sampling, and the same secret gives
 //! the same data.
 
-use super::journal::{Entry, Journal, Settings};
+use super::journal::{Entry, Journal, Settings, recorded_batch};
 use super::quotas::{most_tokens, quotas};
 use super::row::row_of;
 use crate::data::Template;
@@ -24,8 +24,8 @@ pub struct Sampling<'a> {
     pub section: &'a SynthesisSection,
     /// The run file's templates.
     pub data: &'a DataSection,
-    /// Number of texts per round.
-    pub batch: usize,
+    /// Number of texts per round, unless the journal was begun with another number.
+    pub round: usize,
     /// The journal's path.
     pub journal: &'a Path,
 }
@@ -53,7 +53,8 @@ pub fn sample(
     write: &mut WriteTexts,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Sampled> {
-    let Sampling { statistics, section, data, batch, journal: path } = *sampling;
+    let Sampling { statistics, section, data, round, journal: path } = *sampling;
+    let batch = recorded_batch(path).unwrap_or(round);
     let mut journal = Journal::open(
         path,
         &Settings {

@@ -9,6 +9,12 @@ use crate::error::{Error, Result};
 use crate::model::generate::{self, generate};
 use crate::model::{self, Model, TaskHead};
 
+/// The number of texts generated together on the CPU, and the most on a GPU, whose kernels need many
+/// to be busy.
+const TOGETHER: (usize, usize) = (32, 512);
+/// The part of a GPU's memory that keys and values of these texts may fill.
+const PART_OF_MEMORY: u64 = 8;
+
 /// A trained model that generates texts.
 pub struct TextModel<'a> {
     model: &'a Model,
@@ -26,21 +32,24 @@ impl<'a> TextModel<'a> {
                     .to_owned(),
             )));
         }
-        let Sampling { statistics, section, data, batch, .. } = *sampling;
+        let Sampling { statistics, section, data, .. } = *sampling;
         let prompt = |class: &undertone_run::ClassWeight| -> Result<Vec<u32>> {
             let filled = prompt_of(&data.prompt, &statistics.codes, &class.values)?;
             Ok(tokenizer.prompt(&filled, 0)?)
         };
-        let prompts = statistics.classes.iter().map(prompt).collect::<Result<_>>()?;
+        let prompts: Vec<Vec<u32>> =
+            statistics.classes.iter().map(prompt).collect::<Result<_>>()?;
         let mut end_tokens = model.end_tokens();
         end_tokens.extend(tokenizer.eos());
+        let most = most_tokens(statistics) as usize;
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + most;
         let settings = generate::Settings {
-            max_new_tokens: most_tokens(statistics) as usize,
+            max_new_tokens: most,
             temperature: section.temperature as f32,
             top_p: section.top_p as f32,
             seed: statistics.sampling_seed,
             end_tokens,
-            batch,
+            batch: together(model, longest),
             ..generate::Settings::default()
         };
         Ok(Self { model, tokenizer, prompts, settings })
@@ -58,4 +67,12 @@ impl<'a> TextModel<'a> {
         }
         Ok(texts)
     }
+}
+
+/// The number of texts of this many tokens to generate together.
+fn together(model: &Model, tokens: usize) -> usize {
+    let (cpu, gpu) = TOGETHER;
+    let Some(memory) = model.device().memory() else { return cpu };
+    let bytes = model.cached_bytes_per_token() * tokens as u64;
+    (memory / PART_OF_MEMORY / bytes.max(1)).clamp(cpu as u64, gpu as u64) as usize
 }

@@ -28,8 +28,7 @@ pub fn mauve(left: &[Vec<f64>], right: &[Vec<f64>]) -> f64 {
         return 0.0;
     }
     let rows = projected(left.iter().chain(right));
-    let clusters = (left.len().min(right.len()) as f64 / 10.0).round().max(2.0) as usize;
-    let clusters = clusters.min(rows.len());
+    let clusters = clusters(left.len(), right.len());
     let attempts = (0..ATTEMPTS).map(|seed| clustered(&rows, clusters, seed));
     let best = attempts.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(labels, _)| labels);
     let labels = best.unwrap_or_default();
@@ -39,6 +38,13 @@ pub fn mauve(left: &[Vec<f64>], right: &[Vec<f64>]) -> f64 {
         counts
     };
     mauve_of_histograms(&histogram(&labels[..left.len()]), &histogram(&labels[left.len()..]))
+}
+
+/// The number of clusters for two sets of these sizes. Values with few clusters are higher and say
+/// less, so values are comparable for sets of about the same size only.
+pub fn clusters(left: usize, right: usize) -> usize {
+    let wanted = (left.min(right) as f64 / 10.0).round().max(2.0) as usize;
+    wanted.min(left + right)
 }
 
 /// MAUVE of two histograms over the same clusters, each of which sums to 1.

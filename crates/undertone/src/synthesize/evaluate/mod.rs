@@ -19,7 +19,7 @@ mod replay;
 mod text;
 
 pub use features::embeddings;
-pub use mauve::{mauve, mauve_of_histograms};
+pub use mauve::{clusters, mauve, mauve_of_histograms};
 pub use personal::{personal, planted};
 pub use replay::replay;
 pub use text::describe;
