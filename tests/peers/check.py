@@ -13,6 +13,7 @@ Versions: those in tests/peers/venv
      rank-stabilized, with the token embeddings; DoRA; (IA)³
   f  runs of undertone: the Python code of their model cards, unchanged; their adapters, loaded by
      peft's automatic classes without further arguments; and the same after merging
+  g  prompt tuning by undertone: the prompts, loaded by peft
 
 Differences are relative: the largest difference in a row divided by the row's largest value, for
 the worst row.
@@ -49,7 +50,7 @@ PROMPTS = [
 parser = argparse.ArgumentParser()
 parser.add_argument("--assets", type=pathlib.Path, default=ROOT / "target/assets")
 parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "target/release/undertone")
-parser.add_argument("--only", default="abcdef", help="letters of the checks to run")
+parser.add_argument("--only", default="abcdefg", help="letters of the checks to run")
 parser.add_argument("--match", default="", help="a part of the names of the checks to run")
 args = parser.parse_args()
 transformers.logging.set_verbosity_error()
@@ -319,7 +320,7 @@ def check_merge_of_peft(adapter):
     )
 
 
-def train(base, name, *more):
+def train(base, name, *more, tuning="{ lora = { rank = 2 } }"):
     """A short run; returns its folder."""
     rows, out = work / "train.tsv", work / f"run-{name}"
     rows.write_text(
@@ -342,7 +343,7 @@ def train(base, name, *more):
         "--set",
         "data.max_tokens=16",
         "--set",
-        "model.tuning={ lora = { rank = 2 } }",
+        f"model.tuning={tuning}",
         "--out",
         out,
         *more,
@@ -371,6 +372,31 @@ def check_card(base, name, auto, *more):
     merged_model = load(merged)
     inputs = encode(base, ["the cat sat", "a dog ran"])
     return apart(logits(auto, inputs), logits(merged_model, inputs))
+
+
+def check_prompt(base, name, auto, task, texts, *more):
+    """A trained soft prompt gives the same logits in peft, which returns those of the prompt's
+    positions, too."""
+    tokens = 6
+    adapter = (
+        train(base, name, "--task", task, *more, tuning=f"{{ prompt = {{ tokens = {tokens} }} }}")
+        / "adapter"
+    )
+    model = auto.from_pretrained(adapter).eval()
+    # MiniLM's own tokenizer pads; that of the classifier does not.
+    inputs = encode(classifier if base == minilm else base, texts)
+    theirs = logits(model, inputs)
+    given = ["--task", task, "--adapter", adapter, "--max-tokens", "240"]
+    ours = [row["logits"] for row in predict(base, texts, *given)]
+    if task == "language-modeling":
+        plain = [scores[-1] for scores in logits(load(base), inputs)]
+        lengths = [len(ids) + tokens for ids in inputs["sequences"]]
+        if [len(scores) for scores in theirs] != lengths:
+            raise RuntimeError("peft returns other positions than expected")
+        theirs = [scores[-1] for scores in theirs]
+        if apart(theirs, plain) < 1e-3:
+            raise RuntimeError("the prompt changes nothing")
+    return apart(ours, theirs)
 
 
 minilm, stories, classifier = (
@@ -479,6 +505,29 @@ check(
     "a card of a language model",
     lambda: check_card(
         stories, "stories", AutoPeftModelForCausalLM, "--task", "language-modeling"
+    ),
+)
+check(
+    "g",
+    "a soft prompt of a language model",
+    lambda: check_prompt(
+        stories,
+        "prompt-stories",
+        AutoPeftModelForCausalLM,
+        "language-modeling",
+        [text for text in story_texts if len(text) < 600],
+    ),
+)
+check(
+    "g",
+    "a soft prompt of a classifier",
+    lambda: check_prompt(
+        minilm,
+        "prompt-classifier",
+        AutoPeftModelForSequenceClassification,
+        "classification",
+        classifier_texts[:60],
+        *binary[2:],
     ),
 )
 print("all OK" if failures == 0 else f"{failures} NOT OK")
