@@ -70,7 +70,7 @@ pub fn sample(
     )?;
     let template = Template::parse(&data.completion)?;
     let quotas = quotas(statistics, section.rows);
-    let most = ATTEMPTS_PER_ROW * (section.rows + 2 * batch as u64);
+    let most = ATTEMPTS_PER_ROW * (section.rows + 2 * section.rows.min(batch as u64));
     let mut sampled = Sampled { rows_by_class: vec![0; quotas.len()], ..Sampled::default() };
     loop {
         let classes = next_round(&quotas, &sampled.rows_by_class, batch);
