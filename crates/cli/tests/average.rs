@@ -1,4 +1,5 @@
-//! Averages of the weights over steps (`training.average`).
+//! Averages of the weights over steps (`training.average`), and the filter over releases
+//! (`training.filter_gain`).
 
 use crate::bench::Bench;
 
@@ -29,11 +30,12 @@ fn the_saved_weights_are_the_average_over_steps() {
 }
 
 #[test]
-fn a_killed_run_goes_on_with_its_average() {
+fn a_killed_run_resumes_with_its_average_and_filter() {
     let bench = Bench::classifier();
     let settings = ["--set", "training.epochs=8", "--set", "training.batch=6", "--seed", "5"];
     let average = ["--set", "training.average={ ema = 0.95 }"];
-    let settings = [&settings[..], &average, &["--set", "compute.checkpoint_every=7"]].concat();
+    let filter = ["--set", "training.filter_gain=0.6", "--set", "compute.checkpoint_every=7"];
+    let settings = [&settings[..], &average, &filter].concat();
     bench.train("whole", &settings);
     if bench.kill_after("broken", &settings, 40) {
         bench.resume("broken");
@@ -42,8 +44,15 @@ fn a_killed_run_goes_on_with_its_average() {
 }
 
 #[test]
-fn an_average_of_nothing_is_refused() {
+fn averages_and_filters_without_effect_are_refused() {
     let bench = Bench::classifier();
+    for gain in ["0", "1", "-0.5"] {
+        bench.refused("run", &["--set", &format!("training.filter_gain={gain}")], "filter_gain");
+    }
+    let banded = ["--set", "training.filter_gain=0.5", "--set", "privacy.correlation.bands=4"];
+    bench.refused("run", &banded, "training.filter_gain is for");
+    let anadp = ["--set", "training.filter_gain=0.5", "--set", "privacy.method=anadp"];
+    bench.refused("run", &anadp, "training.filter_gain is for");
     for (value, about) in [
         ("{ ema = 1.0 }", "training.average.ema"),
         ("{ last = 0.0 }", "training.average.last"),

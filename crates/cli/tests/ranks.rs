@@ -129,7 +129,8 @@ fn a_killed_rank_stops_all_and_the_run_goes_on_with_as_many() {
 fn a_signal_to_one_rank_stops_all_and_the_run_goes_on_with_any_number() {
     let bench = Bench::classifier();
     let average = ["--set", "training.average={ ema = 0.9 }", "--seed", "3"];
-    let more = [&LONG[..], &average].concat();
+    let filter = ["--set", "training.filter_gain=0.6"];
+    let more = [&LONG[..], &average, &filter].concat();
     succeed(&ends(start(&bench, "whole", 2, &more)));
     let children = start(&bench, "run", 2, &more);
     wait_for_steps(&bench, "run", 4);

@@ -157,21 +157,39 @@ fn private_letters_become_synthetic_ones() {
     // Finished sampling is not repeated, and other settings are refused.
     succeeds(&letters.again("out", &["--rows", "60"]));
     refused(&letters.again("out", &["--rows", "61"]), "sampled with other settings");
-    // Without the training file, the same rows are sampled: no filter depends on private text.
+    // The same rows are sampled if every one of them is in the training file, and without that file:
+    // no filter depends on private text.
+    fs::write(letters.path("letters.csv"), &synthetic).unwrap();
+    fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
+    succeeds(&letters.again("out", &[]));
+    assert_eq!(letters.read("out/synthetic/data.csv"), synthetic);
     fs::remove_file(letters.path("letters.csv")).unwrap();
     fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
     succeeds(&letters.again("out", &[]));
     assert_eq!(letters.read("out/synthetic/data.csv"), synthetic);
+    // The first rows have the classes in about the same shares as all.
+    let of_bill_first =
+        written[1..21].iter().filter(|row| row[row.len() - 1] == "bill").count() as f64;
+    assert!((of_bill_first - of_bill as f64 / 3.0).abs() <= 6.0, "{of_bill_first} of {of_bill}");
     // Any number of rows in any format has no additional cost.
     fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
     succeeds(&letters.again("out", &["--rows", "7", "--format", "jsonl"]));
     let first = letters.read("out/synthetic/data.jsonl");
     let first: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
     assert!(first["letter"].is_string() && first["topic"].is_string(), "{first}");
-    // Without flags, the rows are kept, and can be evaluated.
+    // Without flags, or with some, the rows are kept, and can be evaluated.
     succeeds(&letters.again("out", &["--evaluate"]));
+    succeeds(&letters.again("out", &["--rows", "7", "--evaluate"]));
     assert_eq!(letters.read("out/synthetic/data.jsonl").lines().count(), 7);
     assert_eq!(letters.read("out/ledger.jsonl"), ledger);
+    // An ε that the ledger does not prove is not written to a data card.
+    let summary = letters.read("out/summary.json");
+    let lower = summary.replacen(&format!("{epsilon}"), "1.0", 1);
+    assert_ne!(summary, lower);
+    fs::write(letters.path("out/summary.json"), lower).unwrap();
+    fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
+    refused(&letters.again("out", &["--rows", "7"]), "ledger");
+    assert!(!letters.path("out/synthetic").exists());
 }
 
 /// Kills the process when `file` has this many lines. Returns whether the process was still
@@ -220,6 +238,14 @@ fn a_killed_process_resumes_with_the_same_rows() {
     assert_eq!(first, second, "the same noise");
     let entries = |out: &str| letters.read(&format!("{out}/ledger.jsonl")).lines().count();
     assert_eq!(entries("whole"), entries("broken"), "every release is recorded once");
+    // Sampling again with flags resumes without them.
+    fs::remove_dir_all(letters.path("broken/synthetic")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+    command.args(["synthesize", "--device", "cpu", "--rows", "250", "--format", "jsonl", "--out"]);
+    command.arg(letters.path("broken"));
+    kill_at(command, &journal, 40);
+    succeeds(&letters.again("broken", &[]));
+    assert_eq!(letters.read("broken/synthetic/data.jsonl").lines().count(), 250);
 }
 
 /// Without a guarantee, counts are exact and the card says so.
@@ -254,7 +280,7 @@ fn mistakes_are_one_sentence_each() {
         let _ = fs::remove_dir_all(letters.path("refused"));
     };
     for (code, about) in [
-        ("topic", "list them in synthesis.codes.topic"),
+        ("topic", "the values of topic are private"),
         ("mood=a,b", "no column \"mood\""),
         ("topic=bill,visit", "nurse"),
         ("topic=bill", "at least two different values"),
@@ -280,7 +306,7 @@ fn mistakes_are_one_sentence_each() {
     assert!(!out.exists());
     let mut lacking = Command::new(env!("CARGO_BIN_EXE_undertone"));
     lacking.arg("synthesize").arg(letters.path("letters.csv")).arg("--out").arg(&out);
-    refused(&lacking.output().unwrap(), "--model, --text, --epsilon");
+    refused(&lacking.output().unwrap(), "missing --model, --text, --epsilon; pass them");
     // The model cannot generate text.
     let bert = crate::bench::Bench::classifier();
     let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
@@ -334,18 +360,21 @@ fn assert_only_private(folder: &Path, words: &str) {
 #[test]
 fn figures_say_who_may_see_them() {
     let letters = Letters::new();
+    // Not all of these texts are training texts.
     letters.write("test.csv", 90);
+    let other_texts = letters.read("test.csv").replace("hello", "dear doctor");
+    fs::write(letters.path("test.csv"), other_texts).unwrap();
     let bert = crate::bench::Bench::classifier();
     let encoder = bert.path("model").to_str().unwrap().to_owned();
     let test = letters.path("test.csv").to_str().unwrap().to_owned();
     let plain = letters.usual("out", &["--rows", "60", "--evaluate"]).output().unwrap();
     succeeds(&plain);
     let said = String::from_utf8_lossy(&plain.stdout).into_owned();
-    assert!(said.contains("private, do not publish") && said.contains("self-BLEU"), "{said}");
+    assert!(said.contains("curator only") && said.contains("self-BLEU"), "{said}");
     let shared = || letters.json("out/synthetic/evaluation.json");
     let private = || letters.json("out/private/evaluation.json");
     assert!(figures(&shared()).iter().all(|(_, of)| of == "synthetic rows"));
-    let copies = ("rows that are a training row, share".to_owned(), "training rows".to_owned());
+    let copies = ("exact copies of training rows, share".to_owned(), "training rows".to_owned());
     assert!(figures(&private()).contains(&copies));
     let base = ["--evaluate", "--test", &test, "--encoder", &encoder, "--classifier", &encoder];
     let of = |name: &str, of: &str| (name.to_owned(), of.to_owned());
@@ -374,11 +403,11 @@ fn figures_say_who_may_see_them() {
         let found = all["figures"].as_array().unwrap().iter().find(|f| f["name"] == name);
         found.unwrap_or_else(|| panic!("{name}: {all}"))["value"].as_f64().unwrap()
     };
-    let auc = value("membership attack on the rows alone, AUC");
+    let auc = value("membership inference from synthetic rows, AUC");
     assert!((0.3..0.7).contains(&auc), "{auc}");
-    assert!(value("planted secrets that occur again, share") <= 0.5);
+    assert!(value("planted secrets reproduced, share") <= 0.5);
     assert!(!letters.path("out/private/attack").exists(), "no attacker's model is left");
-    for name in ["membership attack", "planted secrets"] {
+    for name in ["membership inference", "planted secrets"] {
         assert!(!shared().to_string().contains(name), "{}", shared());
     }
     succeeds(&letters.again("out", &public));
@@ -390,12 +419,18 @@ fn figures_say_who_may_see_them() {
         letters.read(name)
     };
     let public = report("public.md", &["--public"]);
-    assert!(public.contains("MAUVE") && !public.contains("are a training row"), "{public}");
-    assert!(report("report.md", &[]).contains("are a training row"));
+    assert!(public.contains("MAUVE") && !public.contains("copies of training rows"), "{public}");
+    assert!(report("report.md", &[]).contains("copies of training rows"));
     // The training file is not public.
     let own = letters.path("letters.csv").to_str().unwrap().to_owned();
     let wrong = ["--evaluate", "--test", &own, "--test-is-public"];
-    refused(&letters.again("out", &wrong), "is the private training file");
+    refused(&letters.again("out", &wrong), "are rows of the private training file");
+    let copy = letters.path("copy.csv").to_str().unwrap().to_owned();
+    fs::copy(&own, &copy).unwrap();
+    let copied = ["--evaluate", "--test", &copy, "--test-is-public"];
+    refused(&letters.again("out", &copied), "are rows of the private training file");
+    let assumptions = shared()["assumptions"].to_string();
+    assert!(assumptions.contains("test.csv (SHA-256"), "{assumptions}");
     refused(&letters.again("out", &[&base[..], &["--target", "who"]].concat()), "control code");
 }
 
@@ -436,7 +471,12 @@ fn private_rows_steer_a_public_model() {
     let usual = |out: &str, more: &[&str]| {
         let mut command = letters.command("letters.csv", out, &["--text", "letter"]);
         command.args(["--method", "private-prediction", "--code", "topic=bill,visit,nurse"]);
-        command.args(["--author", "who", "--epsilon", "8", "--max-tokens", "24", "--rows", "9"]);
+        command.args(["--author", "who", "--rows", "9"]);
+        for (flag, value) in [("--epsilon", "8"), ("--max-tokens", "24")] {
+            if !more.contains(&flag) {
+                command.args([flag, value]);
+            }
+        }
         command.args(more);
         command
     };
@@ -462,7 +502,7 @@ fn private_rows_steer_a_public_model() {
     assert_eq!(rows(&data).len(), 1 + written);
     assert_eq!(answer["sampled"]["attempts"], 9);
     let card = letters.read("out/synthetic/README.md");
-    assert!(card.contains("ε, proved") && card.contains("steered one text"), "{card}");
+    assert!(card.contains("ε, proved") && card.contains("influenced one text"), "{card}");
     assert_eq!(letters.read("out/synthetic/ledger.jsonl"), ledger);
     assert!(!letters.path("out/secret.key").exists());
     assert_all_listed(&letters.path("out"));
@@ -485,6 +525,20 @@ fn private_rows_steer_a_public_model() {
         refused(&letters.again("changed", &[]), "has changed since");
         fs::write(letters.path("letters.csv"), before).unwrap();
     }
+    // Another run's ledger would state another ε.
+    succeeds(&usual("cheap", &["--epsilon", "0.5"]).output().unwrap());
+    let foreign = letters.read("cheap/ledger.jsonl");
+    for run in ["out", "replaced"] {
+        if run == "replaced" {
+            kill_at(usual(run, &[]), &letters.path("replaced/synthetic/journal.jsonl"), 4);
+        }
+        let ledger = letters.path(&format!("{run}/ledger.jsonl"));
+        let own = fs::read(&ledger).unwrap();
+        fs::write(&ledger, &foreign).unwrap();
+        refused(&letters.again(run, &[]), "belongs to other rows");
+        fs::write(&ledger, own).unwrap();
+        succeeds(&letters.again(run, &[]));
+    }
     let both = ["whole", "broken"].map(|run| letters.read(&format!("{run}/synthetic/data.csv")));
     assert_eq!(both[0], both[1]);
     assert!(letters.read("whole/synthetic/README.md").contains("No guarantee"));
@@ -504,6 +558,7 @@ fn private_rows_steer_a_public_model() {
     wrong(&["--set", "data.hold_out=0.2"], "data.hold_out=0.2 has no effect");
     wrong(&["--set", "data.publish_labels=true"], "has no effect");
     wrong(&["--temperature", "0"], "--temperature must be above 0");
+    wrong(&["--max-tokens", "100000"], "positions");
     assert!(!letters.path("wrong").exists(), "nothing is left behind");
     wrong(&["--set", "privacy.units=100000"], "at least 196 with --rows");
     let many = |rows: &'static str| {

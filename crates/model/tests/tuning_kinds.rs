@@ -7,7 +7,7 @@ use std::path::Path;
 use undertone_model::Model;
 use undertone_model::folder::{BaseModel, LoadOptions, load};
 use undertone_model::tuning::{
-    Ia3Settings, LoraSettings, Tuning, load_adapter, merge, save_adapter,
+    Ia3Settings, InitialA, LoraSettings, Tuning, load_adapter, merge, save_adapter,
 };
 use undertone_tensor::Matrix;
 
@@ -211,4 +211,45 @@ fn lora_is_on_the_layers_that_are_named() {
     assert!(said(Tuning::Ia3(unknown)).contains("query"));
     let twice = Ia3Settings { targets: vec!["key".into()], feed_forward: vec!["key".into()] };
     assert!(said(Tuning::Ia3(twice)).contains("both name"));
+}
+
+/// FFA-LoRA trains B only, and the adapter has both.
+#[test]
+fn a_frozen_a_keeps_its_values() {
+    for (name, init) in [
+        ("llama-causal-lm", InitialA::Uniform),
+        ("llama-causal-lm", InitialA::Singular),
+        ("bert-classification", InitialA::Singular),
+        // Parts of a fused layer, and weights stored by input.
+        ("gpt2-causal-lm", InitialA::Singular),
+    ] {
+        let settings = LoraSettings { rank: 2, freeze_a: true, init, ..LoraSettings::default() };
+        let mut model = base(name);
+        model.apply_tuning(&Tuning::Lora(settings), 3).unwrap();
+        assert!(difference(&logits(&model, name), &logits(&base(name), name)) < 1e-6, "{name}");
+        let values = |model: &Model, which: &str| -> Vec<Vec<f32>> {
+            let own = model.parameters.iter().filter(|(_, p)| p.name.ends_with(which));
+            own.map(|(_, p)| p.value.to_vec().unwrap()).collect()
+        };
+        let first = values(&model, "lora_A.weight");
+        shake(&mut model);
+        assert_eq!(values(&model, "lora_A.weight"), first);
+        assert!(values(&model, "lora_B.weight").iter().flatten().any(|&b| b != 0.0));
+        if init == InitialA::Singular {
+            for a in &first {
+                let (x, y) = a.split_at(a.len() / 2);
+                let dot = |x: &[f32], y: &[f32]| x.iter().zip(y).map(|(a, b)| a * b).sum::<f32>();
+                let products = [dot(x, x), dot(y, y), dot(x, y)];
+                assert!(difference(&products, &[1.0 / 3.0, 1.0 / 3.0, 0.0]) < 1e-4, "{products:?}");
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        save_adapter(&model, folder.path(), &BaseModel::named("base")).unwrap();
+        let mut back = base(name);
+        load_adapter(&mut back, folder.path()).unwrap();
+        assert_eq!(logits(&back, name), logits(&model, name), "{name}");
+    }
+    let settings = LoraSettings { rank: 512, init: InitialA::Singular, ..LoraSettings::default() };
+    let error = base("llama-causal-lm").apply_tuning(&Tuning::Lora(settings), 3).unwrap_err();
+    assert!(error.to_string().contains("needs a rank of at most"), "{error}");
 }

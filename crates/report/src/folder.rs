@@ -6,8 +6,8 @@ use std::sync::Arc;
 use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
 use undertone_run::{
-    Audience, Audit, Figure, FinishedRun, Record, RunPaths, SampledFacts, Statistics, Summary,
-    read_figures, read_metrics,
+    Audience, Audit, Evaluation, FinishedRun, Record, RunPaths, SampledFacts, Statistics, Summary,
+    read_metrics,
 };
 
 /// Synthetic rows of a run.
@@ -15,7 +15,7 @@ use undertone_run::{
 pub(crate) struct Synthetic {
     pub facts: SampledFacts,
     pub noise_std: Option<f64>,
-    pub figures: Vec<Figure>,
+    pub evaluation: Evaluation,
 }
 
 impl Synthetic {
@@ -28,7 +28,7 @@ impl Synthetic {
         Ok(Some(Self {
             facts: SampledFacts::read(&facts)?,
             noise_std: Statistics::read(&paths.statistics())?.noise_std,
-            figures: read_figures(paths)?,
+            evaluation: Evaluation::read(paths)?,
         }))
     }
 }
@@ -70,7 +70,7 @@ impl Run {
         // Rows of a run without a guarantee may repeat private ones.
         let mut synthetic = self.synthetic.clone().filter(|_| self.no_guarantee().is_none());
         if let Some(synthetic) = &mut synthetic {
-            synthetic.figures.retain(|figure| figure.seen_by == Audience::Public);
+            synthetic.evaluation.figures.retain(|figure| figure.seen_by == Audience::Public);
         }
         Self { summary, records, audit: Audit::default(), synthetic, ..self.clone() }
     }

@@ -44,39 +44,52 @@ impl Figure {
     }
 }
 
-/// The figures of one audience, as in a file.
+/// The figures about the synthetic rows of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Figures {
-    figures: Vec<Figure>,
+pub struct Evaluation {
+    /// The figures, of all audiences.
+    pub figures: Vec<Figure>,
+    /// What public figures assume, such as that the test file is public.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assumptions: Vec<String>,
 }
 
-/// Writes public figures beside the synthetic rows, and private ones under `private/`.
-pub fn write_figures(run: &RunPaths, figures: &[Figure]) -> Result<()> {
-    let of = |audience: Audience| Figures {
-        figures: figures.iter().filter(|figure| figure.seen_by == audience).cloned().collect(),
-    };
-    let private = run.private();
-    std::fs::create_dir_all(&private).map_err(Error::io(&private))?;
-    write_json(&run.private_evaluation(), &of(Audience::Private))?;
-    write_json(&run.synthetic().evaluation(), &of(Audience::Public))
-}
+impl Evaluation {
+    /// Writes public figures beside the synthetic rows, and private ones under `private/`.
+    pub fn write(&self, run: &RunPaths) -> Result<()> {
+        let of = |audience: Audience, assumptions: Vec<String>| Self {
+            figures: (self.figures.iter())
+                .filter(|figure| figure.seen_by == audience)
+                .cloned()
+                .collect(),
+            assumptions,
+        };
+        let private = run.private();
+        std::fs::create_dir_all(&private).map_err(Error::io(&private))?;
+        write_json(&run.private_evaluation(), &of(Audience::Private, Vec::new()))?;
+        let public = of(Audience::Public, self.assumptions.clone());
+        write_json(&run.synthetic().evaluation(), &public)
+    }
 
-/// Reads all figures of a run; none if its rows were not evaluated.
-pub fn read_figures(run: &RunPaths) -> Result<Vec<Figure>> {
-    let read = |path: &Path, audience: Audience| -> Result<Vec<Figure>> {
-        if !path.exists() {
-            return Ok(Vec::new());
-        }
-        let text = read_settings(path).map_err(Error::io(path))?;
-        let damaged = |e| Error::folder(path, format!("is not a list of figures: {e}"));
-        let file: Figures = serde_json::from_str(&text).map_err(damaged)?;
-        match file.figures.iter().all(|figure| figure.seen_by == audience) {
-            true => Ok(file.figures),
-            false => Err(Error::folder(path, "has figures of another audience; evaluate again")),
-        }
-    };
-    let mut figures = read(&run.synthetic().evaluation(), Audience::Public)?;
-    figures.extend(read(&run.private_evaluation(), Audience::Private)?);
-    Ok(figures)
+    /// Reads all figures of a run; none if its rows were not evaluated.
+    pub fn read(run: &RunPaths) -> Result<Self> {
+        let read = |path: &Path, audience: Audience| -> Result<Self> {
+            if !path.exists() {
+                return Ok(Self::default());
+            }
+            let text = read_settings(path).map_err(Error::io(path))?;
+            let damaged = |e| Error::folder(path, format!("is not a list of figures: {e}"));
+            let file: Self = serde_json::from_str(&text).map_err(damaged)?;
+            match file.figures.iter().all(|figure| figure.seen_by == audience) {
+                true => Ok(file),
+                false => {
+                    Err(Error::folder(path, "has figures of another audience; evaluate again"))
+                }
+            }
+        };
+        let mut all = read(&run.synthetic().evaluation(), Audience::Public)?;
+        all.figures.extend(read(&run.private_evaluation(), Audience::Private)?.figures);
+        Ok(all)
+    }
 }

@@ -34,7 +34,7 @@ mod weights;
 
 pub use audit::Audit;
 pub use events::{EVENTS_VERSION, EventLog};
-pub use figures::{Audience, Figure, read_figures, write_figures};
+pub use figures::{Audience, Evaluation, Figure};
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked, private_labels, run_of};
 pub use identity::Identity;

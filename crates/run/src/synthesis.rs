@@ -9,7 +9,7 @@
 //! synthetic/README.md       the data card
 //! ```
 
-use crate::{Error, Result, SynthesisSection, SyntheticFormat, check_format, write_json};
+use crate::{Error, Result, SyntheticFormat, check_format, write_json};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub struct Statistics {
 pub struct ClassWeight {
     /// The value of each control code.
     pub values: Vec<String>,
-    /// Number of privacy units; a unit with rows of several classes is divided among them.
+    /// Number of privacy units, each counted with one of its rows.
     pub weight: f64,
 }
 
@@ -71,14 +71,6 @@ pub struct SampledFacts {
     pub top_p: f64,
     /// Format of the data file.
     pub data_format: SyntheticFormat,
-}
-
-impl SampledFacts {
-    /// Whether the rows were sampled with these settings.
-    pub fn are_of(&self, section: &SynthesisSection) -> bool {
-        let own = (self.rows, self.temperature, self.top_p, self.data_format);
-        own == (section.rows, section.temperature, section.top_p, section.format)
-    }
 }
 
 /// The paths of the files in the folder of synthetic data.

@@ -46,14 +46,14 @@ pub use file::{
     AccountedBatch, ActivationRule, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip,
     AnadpSection, AttentionHeads, AttentionSource, AutoKey, Bounding, Choices, Clip,
     ComputeSection, DataSection, EncoderActivation, EncoderKind, EvaluationSection, Format,
-    Ia3Settings, ImportanceForm, ImportanceSource, InitialBiases, InitialRelevance, KeptEpoch,
-    LearnerKind, LearningRateSchedule, Lengths, LocalSection, LogFormat, LongTexts, LoraSettings,
-    MAX_TOKENS, MaskRanking, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
-    NcclUse, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimizerKind,
-    PrecisionName, PrivacySection, PromptSettings, PublicFile, Quantize, RapFtSection, ReleaseKind,
-    ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly, SynthesisSection,
-    SyntheticFormat, TaskName, TrainingSection, Tuning, WeightAverage, WrittenRun, edit_distance,
-    key_named,
+    Ia3Settings, ImportanceForm, ImportanceSource, InitialA, InitialBiases, InitialRelevance,
+    KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection, LogFormat, LongTexts,
+    LoraSettings, MAX_TOKENS, MaskRanking, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
+    MvgSection, NcclUse, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow,
+    OptimizerKind, PrecisionName, PrivacySection, PromptSettings, PublicFile, Quantize,
+    RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly,
+    SynthesisSection, SyntheticFormat, TaskName, TrainingSection, Tuning, WeightAverage,
+    WrittenRun, edit_distance, key_named,
 };
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Registered, Releases, Resolved};

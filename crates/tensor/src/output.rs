@@ -36,6 +36,11 @@ impl Matrix {
 }
 
 impl Operand<'_> {
+    /// The device that holds the matrix.
+    pub fn device(self) -> crate::Device {
+        self.matrix.device()
+    }
+
     /// The same factor, transposed if `turn` is true.
     pub fn turned(self, turn: bool) -> Self {
         Self { transposed: self.transposed ^ turn, ..self }

@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod banded;
+mod filtered;
 mod methods;
 mod public;
 mod sharded;

@@ -7,7 +7,7 @@ use undertone::gradient::Clip;
 use undertone::gradient::Clipping;
 use undertone::method::central::DpSgd;
 use undertone::model::architecture::{Architecture, Dimensions};
-use undertone::model::tuning::Tuning;
+use undertone::model::tuning::{LoraSettings, Tuning};
 use undertone::model::{Model, TaskHead};
 use undertone::noise::{Noise, Secret};
 use undertone::run::OptimizerKind;
@@ -15,6 +15,10 @@ use undertone::step::optimizer::Settings;
 use undertone::step::{AllocationMethod, Learner, Protection, StepSettings};
 
 fn model() -> Model {
+    tuned(&Tuning::Full)
+}
+
+fn tuned(tuning: &Tuning) -> Model {
     let dimensions = Dimensions {
         layers: 1,
         hidden: 32,
@@ -28,7 +32,7 @@ fn model() -> Model {
     let mut model = Architecture::Bert
         .random(dimensions, TaskHead::SequenceClassification, &labels, 3)
         .unwrap();
-    model.apply_tuning(&Tuning::Full, 1).unwrap();
+    model.apply_tuning(tuning, 1).unwrap();
     model
 }
 
@@ -198,5 +202,45 @@ fn optimizers_follow_their_formulas() {
             }
             assert!(furthest < 2e-4, "{kind:?}, step {number}: off by {furthest}");
         }
+    }
+}
+
+/// LoRA+: B moves `b_rate` times as far, and other parameters as far as before.
+#[test]
+fn b_has_a_learning_rate_of_its_own() {
+    let moved = |b_rate: f32| {
+        let model = tuned(&Tuning::Lora(LoraSettings::default()));
+        let settings = Settings {
+            kind: OptimizerKind::Sgd,
+            momentum: 0.0,
+            weight_decay: 0.0,
+            b_rate,
+            ..Settings::default()
+        };
+        let given = protection(&model, Clip::Automatic, 2);
+        let mut learner = Learner::new(model, settings, Some(given));
+        let names: Vec<(bool, usize)> = learner
+            .trainable()
+            .into_iter()
+            .map(|id| learner.model.parameters.get(id))
+            .map(|parameter| (parameter.name.ends_with("lora_B.weight"), parameter.len()))
+            .collect();
+        let values = |learner: &Learner| -> Vec<f32> {
+            let own = learner.trainable().into_iter();
+            own.flat_map(|id| learner.model.parameters.value(id).to_vec().unwrap()).collect()
+        };
+        let before = values(&learner);
+        let step =
+            StepSettings { number: 0, noise_multiplier: 0.5, divisor: 8.0, learning_rate: 0.25 };
+        steps::take(&mut learner, &batch(0..8), step);
+        let moved: Vec<f32> = before.iter().zip(values(&learner)).map(|(x, y)| y - x).collect();
+        let is_b = names.iter().flat_map(|&(is_b, len)| vec![is_b; len]).collect::<Vec<bool>>();
+        (moved, is_b)
+    };
+    let ((once, is_b), (faster, _)) = (moved(1.0), moved(4.0));
+    assert!(is_b.iter().any(|&b| b) && !is_b.iter().all(|&b| b));
+    for ((once, faster), is_b) in once.iter().zip(&faster).zip(is_b) {
+        let expected = if is_b { 4.0 * once } else { *once };
+        assert!((faster - expected).abs() < 1e-5, "{once}, {faster}");
     }
 }

@@ -244,7 +244,8 @@ impl Writer {
         Letter { text: sentences.join(" . "), topic, patient: String::new() }
     }
 
-    /// Public letters, some of which contain a meaningless name and code.
+    /// Public letters. Some contain a meaningless name and code, and half begin with a subject,
+    /// which is a word of their topic.
     pub fn public_letters(&mut self, count: usize) -> Vec<Letter> {
         let stranger = |writer: &mut Self| {
             (writer.below(4) == 0).then(|| {
@@ -252,7 +253,17 @@ impl Writer {
                 format!("{person} and the code of my file is {code}")
             })
         };
-        (0..count).map(|_| self.letter(stranger)).collect()
+        let with_subject = |i: usize, writer: &mut Self| {
+            let letter = writer.letter(stranger);
+            match i % 2 {
+                0 => letter,
+                _ => {
+                    let word = writer.one_of(&WORDS[letter.topic]);
+                    Letter { text: subject(word) + &letter.text, ..letter }
+                }
+            }
+        };
+        (0..count).map(|i| with_subject(i, self)).collect()
     }
 
     /// Patients with distinct names.
@@ -286,13 +297,22 @@ impl Writer {
     }
 }
 
+/// The subject of a letter, which precedes its text.
+pub fn subject(topic: &str) -> String {
+    format!("about {topic} . ")
+}
+
 /// Every word that a letter can contain, in a fixed order.
 pub fn vocabulary() -> Vec<String> {
     let sentences =
         REQUESTS.iter().flatten().chain(REMARKS.iter().flatten()).chain(WORDS.iter().flatten());
     let others = OPENINGS.iter().chain(&CLOSINGS).chain(&FIRST_NAMES).chain(&LAST_NAMES);
-    let fixed = ["my name is and the code of my file is .", "0 1 2 3 4 5 6 7 8 9"];
-    let words = sentences.chain(others).chain(&fixed).flat_map(|text| text.split_whitespace());
+    let fixed = ["about my name is and the code of my file is .", "0 1 2 3 4 5 6 7 8 9"];
+    let words = sentences
+        .chain(others)
+        .chain(&fixed)
+        .chain(&TOPICS)
+        .flat_map(|text| text.split_whitespace());
     words
         .filter(|word| *word != "{}")
         .map(str::to_owned)

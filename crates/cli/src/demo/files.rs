@@ -1,7 +1,7 @@
 //! Files that the demo writes before training: model, letters, secrets and run files.
 
 use super::corpus::{LETTERS_OF_A_PATIENT, Letter, Patient, TOPICS, Writer};
-use super::{Job, model, write};
+use super::{Job, model, synthetic, write};
 use crate::failure::Outcome;
 use serde_json::json;
 use std::path::Path;
@@ -62,6 +62,7 @@ pub fn prepare(folder: &Path, letters: usize) -> Outcome<Vec<Patient>> {
     write(&folder.join("names.txt"), format!("{names}\n").as_bytes())?;
     write(&folder.join(run_file(Job::Sort)), sort(folder, letters).as_bytes())?;
     write(&folder.join(run_file(Job::Write)), write_like(folder, letters).as_bytes())?;
+    synthetic::prepare(folder, letters)?;
     Ok(patients)
 }
 

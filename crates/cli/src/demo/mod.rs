@@ -5,6 +5,7 @@ mod attack;
 mod corpus;
 mod files;
 mod model;
+mod synthetic;
 mod tell;
 
 use crate::display::Display;
@@ -17,6 +18,7 @@ use corpus::Patient;
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use synthetic::SyntheticLetters;
 use undertone::collective::Ranks;
 use undertone::tensor::Device;
 use undertone::train::{Plan, Start, Summary, train};
@@ -158,14 +160,20 @@ impl Demo {
         }
         let summaries = self.train()?;
         let attacked = attack::all(&self.out, self.runs(), &patients)?;
+        let synthetic = match self.quick {
+            true => None,
+            false => Some(synthetic::run(&self.out)?),
+        };
         let report = self.out.join("report.html");
-        let folders: Vec<PathBuf> = self.runs().iter().map(|run| self.out.join(run.name)).collect();
+        let names = self.runs().iter().map(|run| run.name);
+        let names = names.chain(synthetic.as_ref().map(|_| synthetic::FOLDER));
+        let folders: Vec<PathBuf> = names.map(|name| self.out.join(name)).collect();
         report::write(&folders, &report, Format::Html, Options::default())?;
         let seconds = started.elapsed().as_secs_f64();
-        if output.json {
-            self.print_json(&summaries, &patients, &attacked, &report, seconds);
-        } else {
-            tell::tell(&self, &summaries, &patients, &attacked, &report, seconds);
+        let results = Results { summaries, patients, attacked, synthetic, report, seconds };
+        match output.json {
+            true => self.print_json(&results),
+            false => tell::print(&self, &results),
         }
         Ok(())
     }
@@ -189,34 +197,13 @@ impl Demo {
             let changes: Vec<String> =
                 run.changes.iter().chain(quick).map(ToString::to_string).collect();
             let plan = Plan::read(&self.out.join(files::run_file(run.job)), &changes)?;
-            let out = self.out.join(run.name);
-            let mut display = Display::new();
-            let done = train(
-                Start {
-                    plan,
-                    out: &out,
-                    resume: false,
-                    device: Device::Cpu,
-                    data: None,
-                    ranks: Ranks::alone(),
-                    tape: None,
-                },
-                &mut |event| display.show(&event),
-            );
-            display.end();
-            summaries.push(done?);
+            summaries.push(train_run(plan, &self.out.join(run.name))?);
         }
         Ok(summaries)
     }
 
-    fn print_json(
-        &self,
-        summaries: &[Summary],
-        patients: &[Patient],
-        attacked: &[Attacked],
-        report: &Path,
-        seconds: f64,
-    ) {
+    fn print_json(&self, results: &Results) {
+        let Results { summaries, patients, attacked, synthetic, report, seconds } = results;
         let runs =
             self.runs().iter().zip(summaries).zip(attacked).map(|((run, summary), attacked)| {
                 json!({
@@ -231,9 +218,37 @@ impl Demo {
             });
         output::json(&json!({
             "folder": self.out, "report": report, "seconds": seconds,
-            "patients": patients.len(), "runs": runs.collect::<Vec<_>>(),
+            "patients": patients.len(), "runs": runs.collect::<Vec<_>>(), "synthetic": synthetic,
         }));
     }
+}
+
+/// What the demo has found.
+struct Results {
+    summaries: Vec<Summary>,
+    patients: Vec<Patient>,
+    attacked: Vec<Attacked>,
+    /// `None` with `--quick`.
+    synthetic: Option<SyntheticLetters>,
+    report: PathBuf,
+    seconds: f64,
+}
+
+/// Trains on the CPU, and shows the progress.
+fn train_run(plan: Plan, out: &Path) -> Outcome<Summary> {
+    let mut display = Display::new();
+    let start = Start {
+        plan,
+        out,
+        resume: false,
+        device: Device::Cpu,
+        data: None,
+        ranks: Ranks::alone(),
+        tape: None,
+    };
+    let done = train(start, &mut |event| display.show(&event));
+    display.end();
+    Ok(done?)
 }
 
 /// Removes only the files of an earlier demo.
@@ -251,6 +266,7 @@ fn clear(out: &Path) -> Outcome {
     }
     // Earlier versions had different runs.
     let earlier = ["model", "open", "non-private", "epsilon-8", "epsilon-1"];
+    let earlier = earlier.into_iter().chain([synthetic::FOLDER, synthetic::CLASSIFIER]);
     for name in RUNS.iter().map(|run| run.name).chain(earlier) {
         let folder = out.join(name);
         if folder.exists() {

@@ -2,14 +2,16 @@
 
 use super::attack::Attacked;
 use super::corpus::{Patient, TOPICS};
-use super::{Demo, Job, RUNS};
+use super::synthetic::SyntheticLetters;
+use super::{Demo, Job, RUNS, Results};
 use crate::output::{line, table, up};
-use std::path::Path;
 use undertone::evaluate::Metrics;
 use undertone::train::Summary;
 
 /// Number of codes shown.
 const SHOWN: usize = 6;
+/// Characters shown of a letter.
+const WIDTH: usize = 70;
 
 /// Accuracy on the validation letters, for classifiers.
 pub fn accuracy(summary: &Summary) -> Option<f64> {
@@ -25,14 +27,8 @@ fn of<T>(job: Job, each: &[T]) -> Vec<&T> {
 }
 
 /// Prints the results.
-pub fn tell(
-    demo: &Demo,
-    summaries: &[Summary],
-    patients: &[Patient],
-    attacked: &[Attacked],
-    report: &Path,
-    seconds: f64,
-) {
+pub fn print(demo: &Demo, results: &Results) {
+    let Results { summaries, patients, attacked, synthetic, report, seconds } = results;
     line(format_args!(
         "\nA hospital has {} letters. {} patients write often and mention the code of their file \
          each time.\n\n1. A model that sorts letters into {} topics, tested on new letters:\n",
@@ -51,6 +47,9 @@ pub fn tell(
         print_membership(&of(Job::Sort, attacked));
     } else {
         print_writers(patients, &of(Job::Write, attacked));
+    }
+    if let Some(synthetic) = synthetic {
+        print_synthetic(synthetic, &of(Job::Sort, summaries));
     }
     line(format_args!(
         "\nThe guarantee covers everything that one patient wrote, against anyone who sees every \
@@ -94,11 +93,42 @@ fn print_writers(patients: &[Patient], written: &[&Attacked]) {
     table(&["attack", "non-private", "at ε = 8"], &attacks);
 }
 
+/// Synthetic letters beside real ones, and what a classifier learns from them.
+fn print_synthetic(synthetic: &SyntheticLetters, sorted: &[&Summary]) {
+    line(format_args!(
+        "\n3. {} synthetic letters at ε ≤ {}, which may be shared:\n",
+        synthetic.letters,
+        up(synthetic.epsilon)
+    ));
+    let cut = |text: &str| match text.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{} …", text[..end].trim_end()),
+        None => text.to_owned(),
+    };
+    for pair in &synthetic.pairs {
+        line(format_args!("  {:12}  real       {}", pair.topic, cut(&pair.real)));
+        line(format_args!("  {:12}  synthetic  {}", "", cut(&pair.synthetic)));
+    }
+    line("");
+    let percent = |accuracy: Option<f64>| {
+        accuracy.map_or("–".to_owned(), |accuracy| format!("{:.1} %", 100.0 * accuracy))
+    };
+    let mut rows: Vec<Vec<String>> = ["real letters, non-private", "real letters, ε = 8"]
+        .iter()
+        .zip(sorted)
+        .map(|(name, summary)| vec![(*name).to_owned(), percent(accuracy(summary))])
+        .collect();
+    rows.push(vec!["synthetic letters, ε = 8".to_owned(), percent(synthetic.accuracy)]);
+    table(&["a classifier that learned from", "accuracy on new letters"], &rows);
+}
+
 /// What membership inference finds in the classifiers.
 fn print_membership(sorted: &[&Attacked]) {
     line("\n2. Does the model reveal which letters it was trained on?\n");
     table(&["attack", "non-private", "at ε = 8"], &[membership(sorted)]);
-    line("\nThe demo without --quick also trains models that write, and extracts patients' codes.");
+    line(
+        "\nThe demo without --quick also trains models that write, extracts patients' codes, and makes \
+         synthetic letters.",
+    );
 }
 
 /// The AUC of membership inference for each run.

@@ -11,6 +11,7 @@ pub use verify::Verify;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
+pub use manifest::hash;
 use manifest::{Manifest, NAME};
 use minisign::SecretKey;
 use serde_json::json;

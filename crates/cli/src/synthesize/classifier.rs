@@ -5,10 +5,12 @@ use super::evaluation::Evaluated;
 use super::scratch;
 use crate::failure::{Failure, Outcome};
 use crate::source::{key_of_model, list, quoted, quoted_path, resolve};
+use crate::stop::Stop;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use undertone::tensor::Device;
-use undertone_run::{Metrics, WrittenRun};
+use undertone_run::{DataSection, Metrics, RunPaths, WrittenRun};
 
 /// The rows on which a classifier is trained, and how.
 #[derive(Clone, Copy)]
@@ -22,21 +24,32 @@ pub enum Trained {
 }
 
 /// A classifier to be trained.
-pub struct Classifier {
+pub struct Classifier<'a> {
     /// The part of the run file that does not depend on the rows.
     common: Vec<String>,
     synthetic: PathBuf,
-    training: PathBuf,
-    author: Option<String>,
+    /// The private rows that steps may sample.
+    training: &'a DataSection,
     budget: Option<(f64, f64)>,
     /// Folder for a run, removed afterward.
     folder: PathBuf,
-    device: Device,
+    device: &'a Device,
+    stop: &'a Stop,
 }
 
-impl Classifier {
+impl<'a> Classifier<'a> {
+    /// Folder of its runs, removed afterward.
+    pub fn folder(run: &RunPaths) -> PathBuf {
+        run.private().join("classifier")
+    }
+
     /// A classifier of a control code, tested on `test`.
-    pub fn new(of: &Evaluated, model: &str, target: Option<&str>, test: &Path) -> Outcome<Self> {
+    pub fn new(
+        of: &Evaluated<'a>,
+        model: &str,
+        target: Option<&str>,
+        test: &Path,
+    ) -> Outcome<Self> {
         let subject = of.subject;
         let target = match (target, subject.codes.as_slice()) {
             (Some(target), _) => target,
@@ -72,34 +85,60 @@ impl Classifier {
         Ok(Self {
             common,
             synthetic: of.run.synthetic().data(of.facts.data_format),
-            training: data.train.clone(),
-            author: data.author.clone(),
+            training: data,
             budget: guarantee.map(|guarantee| (guarantee.epsilon.upper, guarantee.delta)),
-            folder: of.run.private().join("classifier"),
-            device: of.device.clone(),
+            folder: Self::folder(of.run),
+            device: of.device,
+            stop: of.stop,
         })
+    }
+
+    /// The keys of the training file, without those of the privacy unit.
+    fn private_rows(&self) -> Vec<String> {
+        let DataSection { train, format, on_bad_row, hold_out, author, .. } = self.training;
+        let mut changes = vec![format!("data.train={}", quoted_path(train))];
+        let name = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        changes.extend(format.map(|format| format!("data.format={}", name(json!(format)))));
+        changes.push(format!("data.on_bad_row={}", name(json!(on_bad_row))));
+        // Units are held out by author; a run without privacy has none.
+        let share = hold_out.filter(|_| author.is_none());
+        changes.extend(share.map(|share| format!("data.hold_out={share:?}")));
+        changes
+    }
+
+    /// The keys of the privacy unit.
+    fn unit(&self) -> Vec<String> {
+        let DataSection { author, most_per_author, hold_out, .. } = self.training;
+        let Some(author) = author else { return Vec::new() };
+        let mut changes = vec![
+            format!("data.author={}", quoted(author)),
+            format!("data.most_per_author={most_per_author}"),
+        ];
+        changes.extend(hold_out.map(|share| format!("data.hold_out={share:?}")));
+        changes
     }
 
     /// Trains the classifier, and returns its accuracy on the test file.
     pub fn accuracy(&self, trained: Trained) -> Outcome<f64> {
         let mut changes = self.common.clone();
-        let rows = match trained {
-            Trained::OnSynthetic => &self.synthetic,
-            Trained::Privately | Trained::NonPrivately => &self.training,
-        };
-        changes.push(format!("data.train={}", quoted_path(rows)));
+        match trained {
+            Trained::OnSynthetic => {
+                changes.push(format!("data.train={}", quoted_path(&self.synthetic)));
+            }
+            Trained::Privately | Trained::NonPrivately => changes.extend(self.private_rows()),
+        }
         match (trained, self.budget) {
             (Trained::Privately, Some((epsilon, delta))) => {
                 changes.push(format!("privacy.epsilon={epsilon:?}"));
                 changes.push(format!("privacy.delta={delta:?}"));
-                let author = self.author.iter();
-                changes.extend(author.map(|author| format!("data.author={}", quoted(author))));
+                changes.extend(self.unit());
             }
             _ => changes.push("privacy.method=none".to_owned()),
         }
-        let plan = resolve(&WrittenRun::parse("", &changes)?, None, &self.device)?.plan;
+        let plan = resolve(&WrittenRun::parse("", &changes)?, None, self.device)?.plan;
         let folder = &self.folder;
-        let summary = scratch::within(folder, || scratch::train(plan, folder, &self.device))?;
+        let summary =
+            scratch::within(folder, || scratch::train(plan, folder, self.device, self.stop))?;
         match summary.metrics.validation {
             Some(Metrics::Classification(scores)) => Ok(scores.accuracy),
             _ => Err(Failure::arguments("the test file has no rows to classify")),

@@ -1,23 +1,28 @@
 //! `synthesize --evaluate`: figures about synthetic rows, and who may see each of them.
 
-use super::attack;
 use super::classifier::{Classifier, Trained};
 use super::subject::Subject;
+use super::{attack, scratch};
 use crate::audit::private_things::PeopleArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::sign::hash;
+use crate::stop::Stop;
 use clap::Args;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use undertone::Plan;
 use undertone::data::{Template, format_of, read};
 use undertone::model::TaskHead;
 use undertone::model::folder::{Config, LoadOptions, load, locate};
 use undertone::scan::Scanner;
 use undertone::synthesize::evaluate::{
-    Audience, Figure, Texts, clusters, describe, embeddings, mauve, personal, planted, replay,
-    write_figures,
+    Audience, Evaluation, Figure, Texts, clusters, describe, embeddings, mauve, personal, planted,
+    replay,
 };
 use undertone::tensor::Device;
-use undertone_run::{Format, RunPaths, SampledFacts};
+use undertone::train::examples_of_rows;
+use undertone_run::{DataSection, Format, RunPaths, SampledFacts};
 
 /// Maximum number of texts of each side that MAUVE compares, since clustering takes time.
 const MAUVE_TEXTS: usize = 2000;
@@ -54,11 +59,12 @@ pub struct EvaluationArguments {
     /// these figures are private, and publishing one would be another release
     #[arg(long, requires = "classifier")]
     baselines: bool,
-    /// Attack: train a model on the synthetic rows alone, and tell training rows from test rows by its
-    /// losses
+    /// Membership attack: train a model on the synthetic rows alone, and use its losses to
+    /// distinguish training rows from test rows
     #[arg(long, requires = "test")]
     attack: bool,
-    /// Secrets that were planted in the training rows, one per line: count those that occur again
+    /// Secrets planted in the training rows, one per line; reports the share that the synthetic
+    /// rows reproduce
     #[arg(long, value_name = "FILE", requires = "evaluate")]
     canaries: Option<PathBuf>,
 }
@@ -69,6 +75,7 @@ pub struct Evaluated<'a> {
     pub subject: &'a Subject,
     pub facts: &'a SampledFacts,
     pub device: &'a Device,
+    pub stop: &'a Stop,
 }
 
 impl EvaluationArguments {
@@ -77,15 +84,32 @@ impl EvaluationArguments {
         if !self.evaluate {
             return Ok(Vec::new());
         }
+        // A killed process may have left a model of private rows.
+        [attack::folder(of.run), Classifier::folder(of.run)]
+            .iter()
+            .try_for_each(|folder| scratch::clear(folder))?;
+        let mut figures = Vec::new();
+        let computed = self.compute(of, &mut figures);
+        let evaluation = Evaluation { figures, assumptions: self.assumptions()? };
+        evaluation.write(of.run)?;
+        computed.map(|()| evaluation.figures)
+    }
+
+    /// What the public figures assume.
+    fn assumptions(&self) -> Outcome<Vec<String>> {
+        let Some(test) = self.test.as_ref().filter(|_| self.test_is_public) else {
+            return Ok(Vec::new());
+        };
+        let hash = hash(test)?;
+        let name = test.file_name().unwrap_or_default().to_string_lossy();
+        Ok(vec![format!(
+            "{name} (SHA-256 {hash}) is public, and does not depend on the training file"
+        )])
+    }
+
+    /// Adds the requested figures, one after the other.
+    fn compute(&self, of: &Evaluated, figures: &mut Vec<Figure>) -> Outcome {
         let training = &of.subject.data.train;
-        if let Some(test) = self.test.as_ref().filter(|_| self.test_is_public)
-            && same_file(test, training)
-        {
-            return Err(Failure::arguments(format!(
-                "{} is the private training file, so it cannot be a public test file",
-                test.display()
-            )));
-        }
         let data = of.run.synthetic().data(of.facts.data_format);
         let synthetic = of.texts(&data, of.facts.data_format.as_format())?;
         // Without a guarantee, the rows may repeat private ones.
@@ -95,10 +119,12 @@ impl EvaluationArguments {
         };
         let canaries = self.canaries()?;
         let test_texts = self.test_texts(of)?;
-        let mut figures = describe(&synthetic, "synthetic rows");
+        if let (Some(test), true) = (&self.test, self.test_is_public) {
+            of.check_public(test)?;
+        }
+        figures.extend(describe(&synthetic, "synthetic rows"));
         if training.exists() {
-            let format = format_of(training, of.subject.data.format)?;
-            let private = Texts::private(of.texts(training, format)?);
+            let private = Texts::private(of.training_texts()?);
             figures.extend(describe(&private, "training rows"));
             figures.extend(replay(&synthetic, &private));
             let scanner = Scanner::new(Box::new(PeopleArguments::default().finder()?));
@@ -109,18 +135,23 @@ impl EvaluationArguments {
                 "--canaries and --attack need the training rows, but {} is missing",
                 training.display()
             )));
+        } else {
+            output::note(format_args!(
+                "{} is missing, so the rows are not compared with the training rows",
+                training.display()
+            ));
         }
         if let (Some(test), Some(texts)) = (&self.test, test_texts) {
             figures.extend(describe(&texts, "test rows"));
             figures.extend(self.mauve(of, &synthetic, &texts)?);
-            figures.extend(self.classify(of, test, synthetic.audience().and(texts.audience()))?);
+            let audience = synthetic.audience().and(texts.audience());
+            self.classify(of, test, audience, figures)?;
             if self.attack {
                 output::note("training a model on the synthetic rows for the attack");
                 figures.push(attack::by_text(of, test)?);
             }
         }
-        write_figures(of.run, &figures)?;
-        Ok(figures)
+        Ok(())
     }
 
     fn test_texts(&self, of: &Evaluated) -> Outcome<Option<Texts>> {
@@ -160,9 +191,10 @@ impl EvaluationArguments {
         model.to_device(of.device)?;
         let tokenizer = model.tokenizer(&folder, ENCODED)?;
         let embedded = |texts: &Texts| {
-            let mut first = texts.clone();
-            first.texts.truncate(MAUVE_TEXTS);
-            embeddings(&model, &tokenizer, &first)
+            let mut some = texts.clone();
+            let step = some.texts.len().div_ceil(MAUVE_TEXTS).max(1);
+            some.texts = some.texts.into_iter().step_by(step).collect();
+            embeddings(&model, &tokenizer, &some)
         };
         let (left_side, right_side) = (embedded(left)?, embedded(right)?);
         let value = mauve(&left_side, &right_side);
@@ -172,12 +204,17 @@ impl EvaluationArguments {
         Ok(Some(Figure::new("MAUVE", value, &of, audience)))
     }
 
-    fn classify(&self, of: &Evaluated, test: &Path, audience: Audience) -> Outcome<Vec<Figure>> {
-        let Some(model) = &self.classifier else { return Ok(Vec::new()) };
+    fn classify(
+        &self,
+        of: &Evaluated,
+        test: &Path,
+        audience: Audience,
+        figures: &mut Vec<Figure>,
+    ) -> Outcome {
+        let Some(model) = &self.classifier else { return Ok(()) };
         let target = self.target.as_deref();
         let classifier = Classifier::new(of, model, target, test)?;
         let name = "accuracy on test rows";
-        let mut figures = Vec::new();
         let mut add = |trained: Trained, of: &str, seen_by: Audience| -> Outcome {
             output::note(format_args!("training a classifier on {of}"));
             figures.push(Figure::new(name, classifier.accuracy(trained)?, of, seen_by));
@@ -190,30 +227,74 @@ impl EvaluationArguments {
             }
             add(Trained::NonPrivately, "training rows, without privacy", Audience::Private)?;
         }
-        Ok(figures)
+        Ok(())
     }
 }
 
 impl Evaluated<'_> {
     /// The text columns of the rows of a file.
     fn texts(&self, path: &Path, format: Format) -> Outcome<Vec<String>> {
+        Ok(self.texts_by_line(path, format)?.into_iter().map(|(_, text)| text).collect())
+    }
+
+    /// The same, with the line of each row.
+    fn texts_by_line(&self, path: &Path, format: Format) -> Outcome<Vec<(u64, String)>> {
         let columns = self.text_columns()?;
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         let rows = read::rows_or_skip(path, format, &columns, self.subject.data.on_bad_row)?;
         let mut texts = Vec::new();
         for row in rows {
-            texts.push(row?.values.join(" "));
+            let row = row?;
+            texts.push((row.line, row.values.join(" ")));
         }
         Ok(texts)
+    }
+
+    /// The texts of the training file.
+    fn texts_of_file(&self) -> Outcome<Vec<(u64, String)>> {
+        let DataSection { train, format, .. } = &self.subject.data;
+        self.texts_by_line(train, format_of(train, *format)?)
+    }
+
+    /// The texts that steps may sample: without rows that were held out, or beyond the maximum per
+    /// author.
+    fn training_texts(&self) -> Outcome<Vec<String>> {
+        let texts = self.texts_of_file()?;
+        // Private prediction has no plan: every row may steer a text.
+        let sampled: Option<BTreeMap<u64, usize>> = match self.run.plan().exists() {
+            true => Some(examples_of_rows(&Plan::read(&self.run.plan(), &[])?)?),
+            false => None,
+        };
+        let is_used = |line: &u64| sampled.as_ref().is_none_or(|lines| lines.contains_key(line));
+        Ok(texts.into_iter().filter(|(line, _)| is_used(line)).map(|(_, text)| text).collect())
+    }
+
+    /// Rejects a test file that is the training file, a copy or a part of it.
+    fn check_public(&self, test: &Path) -> Outcome {
+        let training = &self.subject.data.train;
+        if !training.exists() {
+            return Err(Failure::arguments(format!(
+                "{} cannot be declared public: the training file {} is missing, so it cannot be \
+                 checked that they differ",
+                test.display(),
+                training.display()
+            )));
+        }
+        let texts = self.texts(test, format_of(test, None)?)?;
+        let known: HashSet<String> =
+            self.texts_of_file()?.into_iter().map(|(_, text)| text).collect();
+        if !texts.is_empty() && texts.iter().all(|text| known.contains(text)) {
+            return Err(Failure::arguments(format!(
+                "all rows of {} are rows of the private training file, so it cannot be a public test \
+                 file",
+                test.display()
+            )));
+        }
+        Ok(())
     }
 
     pub fn text_columns(&self) -> Outcome<Vec<String>> {
         let template = Template::parse(&self.subject.data.completion)?;
         Ok(template.columns().into_iter().map(str::to_owned).collect())
     }
-}
-
-fn same_file(first: &Path, second: &Path) -> bool {
-    let place = |path: &Path| path.canonicalize().ok();
-    first == second || (place(first).is_some() && place(first) == place(second))
 }

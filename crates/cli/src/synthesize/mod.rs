@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use clap::Args;
 use evaluation::{Evaluated, EvaluationArguments};
 use prediction::MethodArguments;
-use rows::{RowArguments, sample_rows};
+pub use rows::{RowArguments, sample_rows};
 use serde_json::{Value, json};
 use source::SourceArguments;
 use std::path::{Path, PathBuf};
@@ -31,11 +31,10 @@ use undertone::tensor::Device;
 use undertone::train::{Start, TrainingEvent};
 use undertone_run::{RunFolder, RunPaths, SampledFacts};
 
-/// Write synthetic rows with a model trained on private ones
+/// Generate synthetic rows with a language model trained on private data
 ///
-/// Trains a language model on the rows, with control codes such as a topic in front of each text,
-/// and samples new rows from it. The guarantee of training covers the rows, however many are
-/// sampled. Run the same command again to resume: nothing is trained or sampled twice.
+/// Trains on the rows, with control codes such as a topic before each text, and samples new rows. The
+/// privacy guarantee covers any number of sampled rows. To resume, pass only `--out`.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone synthesize letters.csv --model models/SmolLM2-135M --text \
@@ -90,7 +89,7 @@ impl Synthesize {
         let synthesized = self.complete(&Stop::listen(), &mut |_| ())?;
         match output.json {
             true => output::json(&synthesized.json()),
-            false => synthesized.tell(),
+            false => synthesized.print(),
         }
         Ok(())
     }
@@ -102,7 +101,7 @@ impl Synthesize {
         if self.is_prediction(&paths)? {
             let sampled = &mut |rows, of| watch(Progress::Sampled { rows, of });
             let (subject, facts) = self.predict(&paths, &device, stop, sampled)?;
-            return self.evaluate(paths, subject, facts, &device);
+            return self.evaluate(paths, subject, facts, &device, stop);
         }
         if !paths.is_finished() {
             self.train(&paths, &device, stop, &mut |event| watch(Progress::Training(event)))?;
@@ -114,7 +113,7 @@ impl Synthesize {
         let sampled = &mut |rows, of| watch(Progress::Sampled { rows, of });
         let (summary, facts) = sample_rows(&self.out, &self.rows, &device, stop, sampled)?;
         let subject = Subject::of_run(&paths, &summary)?;
-        self.evaluate(paths, subject, facts, &device)
+        self.evaluate(paths, subject, facts, &device, stop)
     }
 
     fn evaluate(
@@ -123,8 +122,9 @@ impl Synthesize {
         subject: Subject,
         facts: SampledFacts,
         device: &Device,
+        stop: &Stop,
     ) -> Outcome<Synthesized> {
-        let of = Evaluated { run: &paths, subject: &subject, facts: &facts, device };
+        let of = Evaluated { run: &paths, subject: &subject, facts: &facts, device, stop };
         let figures = self.evaluation.run(&of)?;
         Ok(Synthesized { paths, subject, facts, figures })
     }
@@ -185,7 +185,7 @@ impl Synthesize {
         }
         let Some(data) = &self.data else {
             return Err(Failure::arguments(format!(
-                "{} contains no run to resume; name the private data file, or a run file",
+                "{} contains no run to resume; pass a data file or a run file to start one",
                 self.out.display()
             )));
         };
@@ -245,7 +245,7 @@ impl Synthesized {
         self.paths.synthetic().data(self.facts.data_format)
     }
 
-    fn tell(&self) {
+    fn print(&self) {
         let Self { paths, subject, facts, figures } = self;
         let mut rows = vec![match (&subject.not_private_because, &subject.guarantee) {
             (None, Some(guarantee)) => ("guarantee", guarantee.to_string()),
@@ -262,14 +262,14 @@ impl Synthesized {
         }
         let row = |figure: &Figure| {
             let seen_by = match figure.seen_by {
-                Audience::Public => "everybody",
-                Audience::Private => "private, do not publish",
+                Audience::Public => "public",
+                Audience::Private => "curator only",
             };
             let value = format!("{:.4}", figure.value);
             vec![figure.name.clone(), value, figure.of.clone(), seen_by.to_owned()]
         };
         let body: Vec<Vec<String>> = figures.iter().map(row).collect();
-        output::table(&["figure", "value", "of", "may be seen by"], &body);
+        output::table(&["figure", "value", "of", "audience"], &body);
     }
 }
 

@@ -17,7 +17,7 @@ use undertone::noise::Secret;
 use undertone::step::RunLedger;
 use undertone::synthesize::Classes;
 use undertone::synthesize::prediction::{
-    Groups, Prediction, Writer, calibrate, classes_of, export, releases, terms, unit,
+    Groups, Prediction, Writer, calibrate, classes_of, export, positions, releases, terms, unit,
 };
 use undertone::tensor::Device;
 use undertone_accounting::ledger::Ledger;
@@ -28,9 +28,9 @@ use undertone_run::{DataSection, RunFolder, RunPaths, SampledFacts, Summary, Wri
 /// How synthetic rows are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Method {
-    /// Train a model on the private rows, and sample from it
+    /// Train a model on the private rows and sample from it
     Training,
-    /// Let private rows steer a public model token by token: few rows, without training
+    /// Sample from a public model guided by private rows, without training; for small data sets
     PrivatePrediction,
 }
 
@@ -40,8 +40,8 @@ pub struct MethodArguments {
     /// How the rows are made [default: training]
     #[arg(long, value_enum)]
     method: Option<Method>,
-    /// With private-prediction: choose each token from the K most likely ones of the public model,
-    /// and those that private rows could move among them; 0 for all [default: 100]
+    /// With private-prediction: sample from the public model's K most likely tokens and any that
+    /// private rows could move among them; 0 for no limit [default: 100]
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
 }
@@ -133,7 +133,7 @@ impl Synthesize {
             let budget = self.budget.open()?;
             let asked = self.asked(device, budget.as_ref())?;
             let booking = self.reserve(budget, &asked)?;
-            let done = self.begin(asked).and_then(|begun| self.go_on(begun, stop, watch));
+            let done = self.begin(asked).and_then(|begun| self.resume(begun, stop, watch));
             if let Some(booking) = booking {
                 booking.end()?;
                 booking.announce()?;
@@ -145,7 +145,7 @@ impl Synthesize {
         }
         let prediction = Prediction::read(paths)?;
         let Prediction { model, data, codes, rows, temperature, data_format, .. } = &prediction;
-        if !self.rows.agrees_with(*rows, *temperature, *data_format) {
+        if !self.rows.agrees_with(*rows, *temperature, None, *data_format) {
             return Err(Failure::arguments(format!(
                 "{} has rows with other settings; choose another folder with --out",
                 self.out.display()
@@ -157,7 +157,7 @@ impl Synthesize {
         };
         let public = Public::open(model, data, codes, device)?;
         let folder = RunFolder::open_prediction(&self.out)?;
-        let done = self.go_on(Begun { folder, prediction, public, groups: None }, stop, watch);
+        let done = self.resume(Begun { folder, prediction, public, groups: None }, stop, watch);
         booking.iter().try_for_each(LedgerBooking::end)?;
         done
     }
@@ -189,6 +189,7 @@ impl Synthesize {
         let delta = run.delta().unwrap_or(DELTA);
         let codes = run.synthesis().map(|section| section.codes.clone()).unwrap_or_default();
         let public = Public::open(&run.model().name(), run.data(), &codes, device)?;
+        positions(&public.loaded.model, run.data().max_tokens)?;
         let prompts = public.classes.classes.iter().map(|class| class.tokens.len());
         let most_tokens = run.data().max_tokens.saturating_sub(prompts.max().unwrap_or(0)) as u64;
         let range = calibrate(epsilon, delta, most_tokens)?;
@@ -319,7 +320,7 @@ impl Synthesize {
     }
 
     /// Writes the texts that are missing.
-    fn go_on(
+    fn resume(
         &self,
         begun: Begun,
         stop: &Stop,
@@ -346,7 +347,11 @@ impl Synthesize {
             }
         };
         folder.forget_secrets()?;
-        let guarantee = Ledger::read(folder.ledger())?.guarantee(prediction.delta)?;
+        let ledger = Ledger::read(folder.ledger())?;
+        if ledger.entries() == 0 || ledger.terms().announced != prediction.announced() {
+            return Err(of_other_rows(&folder));
+        }
+        let guarantee = ledger.guarantee(prediction.delta)?;
         let not_private_because = prediction.not_private_because();
         let Classes { columns, classes, .. } = public.classes;
         let subject = Subject {
@@ -389,7 +394,10 @@ impl Synthesize {
             Writer::new(&loaded.model, tokenizer, prediction, (classes, groups), secret)?;
         let terms = terms(prediction, classes, secret.ledger_id())?;
         let path = folder.ledger();
-        let ledger = Ledger::open_or_create(&path, terms)?;
+        let ledger = Ledger::open_or_create(&path, terms.clone())?;
+        if *ledger.terms() != terms {
+            return Err(of_other_rows(folder));
+        }
         let mut ledger = RunLedger::alone(ledger, &path, prediction.delta);
         let event = Event::Exponential { range: prediction.range };
         writer.permit(&ledger.record(0, event, prediction.most_tokens)?)?;
@@ -412,6 +420,14 @@ impl Synthesize {
             done => Ok(export(folder, prediction, classes, &done?)?),
         }
     }
+}
+
+/// The ledger in a folder was replaced: it would state the ε of something else.
+fn of_other_rows(folder: &RunPaths) -> Failure {
+    Failure::arguments(format!(
+        "{} belongs to other rows; restore the original ledger",
+        folder.ledger().display()
+    ))
 }
 
 /// Rows that have begun: their folder, and what they are made from.

@@ -11,17 +11,18 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use undertone::model::TaskHead;
-use undertone::synthesize::{Export, Sampling, TextModel, export, sample};
+use undertone::synthesize::{Export, Sampling, SamplingSettings, TextModel, export, sample};
 use undertone::tensor::Device;
 use undertone_run::{
-    RunFolder, SampledFacts, Statistics, Summary, SynthesisSection, SyntheticFormat,
+    FinishedRun, RunFolder, RunPaths, SampledFacts, Statistics, Summary, SynthesisSection,
+    SyntheticFormat,
 };
 
 /// Number of texts per round on the CPU and on a GPU: what sampling repeats after an interruption.
-const ROUND: (usize, usize) = (64, 2048);
+const ROUND: (usize, usize) = (64, 512);
 
 /// What to sample.
-#[derive(Args)]
+#[derive(Args, Default)]
 #[command(next_help_heading = "Rows")]
 pub struct RowArguments {
     /// Number of rows to sample (synthesis.rows) [default: 1000]
@@ -56,22 +57,34 @@ impl RowArguments {
         .collect()
     }
 
-    fn is_empty(&self) -> bool {
-        let Self { rows, format, temperature, top_p } = self;
-        rows.is_none() && format.is_none() && temperature.is_none() && top_p.is_none()
-    }
-
     /// The number of rows, if it is given.
     pub fn rows(&self) -> Option<u64> {
         self.rows
     }
 
     /// Whether the given flags have these values.
-    pub fn agrees_with(&self, rows: u64, temperature: f64, format: SyntheticFormat) -> bool {
+    pub fn agrees_with(
+        &self,
+        rows: u64,
+        temperature: f64,
+        top_p: Option<f64>,
+        format: SyntheticFormat,
+    ) -> bool {
         self.rows.is_none_or(|own| own == rows)
             && self.temperature.is_none_or(|own| own == temperature)
+            && self.top_p.is_none_or(|own| Some(own) == top_p)
             && self.format.is_none_or(|own| own == format)
-            && self.top_p.is_none()
+    }
+
+    /// The missing flags, from sampling that was interrupted.
+    fn or(&self, begun: Option<SamplingSettings>) -> Self {
+        let begun = begun.as_ref();
+        Self {
+            rows: self.rows.or(begun.map(|begun| begun.rows)),
+            format: self.format.or(begun.map(|begun| begun.data_format)),
+            temperature: self.temperature.or(begun.map(|begun| begun.temperature)),
+            top_p: self.top_p.or(begun.map(|begun| begun.top_p)),
+        }
     }
 
     pub fn names_top_p(&self) -> bool {
@@ -102,23 +115,27 @@ pub fn sample_rows(
     watch: &mut dyn FnMut(u64, u64),
 ) -> Outcome<(Summary, SampledFacts)> {
     // The folder is locked while rows are sampled.
+    let summary = FinishedRun::read(out)?.summary;
     let folder = RunFolder::open(out)?;
-    let summary = folder.read_summary()?;
-    let section = arguments.section(&summary)?;
     let paths = folder.synthetic();
+    let statistics = Statistics::read(&folder.statistics())?;
     if paths.facts().exists() {
         let facts = SampledFacts::read(&paths.facts())?;
-        // Without flags, the rows may be those of an earlier command with flags.
-        return match arguments.is_empty() || facts.are_of(&section) {
-            true => Ok((summary, facts)),
-            false => Err(Failure::arguments(format!(
-                "{} holds rows that were sampled with other settings; remove or rename it to sample \
+        let SampledFacts { rows, temperature, top_p, data_format, .. } = facts;
+        if !arguments.agrees_with(rows, temperature, Some(top_p), data_format) {
+            return Err(Failure::arguments(format!(
+                "{} has rows that were sampled with other settings; remove or rename it to sample \
                  again",
                 paths.folder().display()
-            ))),
-        };
+            )));
+        }
+        check_origin(&folder, &statistics)?;
+        return Ok((summary, facts));
     }
-    let statistics = Statistics::read(&folder.statistics())?;
+    let begun = SamplingSettings::recorded(&paths.journal());
+    let section = arguments.or(begun).section(&summary)?;
+    // Private figures of earlier rows do not describe the new ones.
+    remove(&folder.private_evaluation())?;
     let loaded = Loaded::of_run(out, device, Some(TaskHead::CausalLanguageModel))?;
     let data = &summary.plan.data;
     let tokenizer = loaded.model.tokenizer(&loaded.folder, data.max_tokens)?;
@@ -152,6 +169,30 @@ pub fn sample_rows(
     let files = Export { run: &folder, summary: &summary, statistics, section };
     let facts = export(&files, &sampled)?;
     Ok((summary, facts))
+}
+
+/// Rejects rows that were moved here from another run.
+fn check_origin(run: &RunPaths, statistics: &Statistics) -> Outcome {
+    let paths = run.synthetic();
+    let seed = SamplingSettings::recorded(&paths.journal()).map(|begun| begun.sampling_seed);
+    let same = |copy: &Path, original: &Path| match (std::fs::read(copy), std::fs::read(original)) {
+        (Ok(copy), Ok(original)) => copy == original,
+        (copy, original) => copy.is_err() && original.is_err(),
+    };
+    if seed == Some(statistics.sampling_seed) && same(&paths.ledger(), &run.ledger()) {
+        return Ok(());
+    }
+    Err(Failure::arguments(format!(
+        "{} has rows of another run; remove or rename it to sample again",
+        paths.folder().display()
+    )))
+}
+
+fn remove(file: &Path) -> Outcome {
+    match std::fs::remove_file(file) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Failure::write(file, e)),
+        _ => Ok(()),
+    }
 }
 
 /// A progress bar, only on a terminal.

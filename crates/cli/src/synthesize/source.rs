@@ -98,11 +98,11 @@ impl SourceArguments {
             let lacking: Vec<&str> =
                 needed.iter().filter(|(_, lacks)| *lacks).map(|(flag, _)| *flag).collect();
             return Err(Failure::arguments(format!(
-                "pass a run file with [synthesis] in place of the data file, or else {}",
+                "missing {}; pass them, or a run file with [synthesis]",
                 lacking.join(", ")
             )));
         };
-        let codes = self.codes.iter().map(|code| Code::parse(code)).collect::<Outcome<Vec<_>>>()?;
+        let codes = merged(self.codes.iter().map(|code| Code::parse(code)))?;
         let mut changes = vec![
             format!("model.{}={}", key_of_model(model), quoted(model)),
             format!("data.train={}", quoted_path(data)),
@@ -141,6 +141,19 @@ impl Code {
             false => Ok(Self { column: column.to_owned(), values }),
         }
     }
+}
+
+/// The codes with the values of all flags that name the same column.
+fn merged(flags: impl Iterator<Item = Outcome<Code>>) -> Outcome<Vec<Code>> {
+    let mut codes: Vec<Code> = Vec::new();
+    for code in flags {
+        let code = code?;
+        match codes.iter_mut().find(|known| known.column == code.column) {
+            Some(known) => known.values.extend(code.values),
+            None => codes.push(code),
+        }
+    }
+    Ok(codes)
 }
 
 fn declared(codes: &[Code]) -> String {
@@ -193,6 +206,9 @@ mod tests {
         let codes = [code("topic=a,b"), code("tone")];
         assert_eq!(prompt(["topic", "tone"]).unwrap(), "topic: {topic}\ntone: {tone}\n");
         assert_eq!(declared(&codes), "\"topic\" = [\"a\", \"b\"]");
+        let repeated = ["topic=a", "tone=x", "topic=b"].map(|text| Code::parse(text));
+        let repeated = merged(repeated.into_iter()).unwrap();
+        assert_eq!(declared(&repeated), "\"topic\" = [\"a\", \"b\"], \"tone\" = [\"x\"]");
         assert!(Template::parse_prompt(&prompt([]).unwrap()).unwrap().columns().is_empty());
         let texts = |columns: &[&str]| {
             completion(&columns.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()

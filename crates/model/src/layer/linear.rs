@@ -73,8 +73,8 @@ pub struct Saved {
 
 #[derive(Clone, Debug)]
 struct SavedLora {
-    /// dropout(x).
-    input: Matrix,
+    /// dropout(x), if A is trainable.
+    input: Option<Matrix>,
     /// s · dropout(x) Aᵀ.
     projected: Matrix,
     dropout: Option<Dropout>,
@@ -232,6 +232,7 @@ impl Linear {
                 projected.plain(),
                 parameters.value(lora.b).transposed(),
             )?;
+            let input = Some(input).filter(|_| parameters.is_trainable(lora.a));
             saved.low_rank.extend(pass.keep.then_some(SavedLora { input, projected, dropout }));
         }
         Ok(saved)
@@ -330,10 +331,10 @@ impl Linear {
                     tokens: None,
                 })?;
             }
-            if parameters.is_trainable(lora.a) {
+            if let Some(input) = kept.input {
                 receiver.receive(Factor::Product {
                     parameter: lora.a,
-                    input: kept.input,
+                    input,
                     output_gradient: gradient.clone(),
                     inputs_first: false,
                     tokens: None,

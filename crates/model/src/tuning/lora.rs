@@ -1,7 +1,8 @@
 //! LoRA, low-rank adaptation: W + s · B A, where A and B are trainable and W is frozen. With DoRA,
 //! each output also has a trainable magnitude.
 
-use super::{linear_layers, linear_layers_mut};
+use super::singular::right_vectors;
+use super::{InitialA, linear_layers, linear_layers_mut};
 use crate::architecture::Architecture;
 use crate::folder::Random;
 use crate::layer::dora::{Dora, squared_norms};
@@ -91,11 +92,37 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
     let mut random = Random::new(seed, 0.02);
     for name in names.iter().filter(|name| chosen(name)) {
         let (inputs, outputs) = sizes(model, name);
-        let a = random.uniform_within(settings.rank * inputs, 1.0 / (inputs as f32).sqrt());
+        let a = match settings.init {
+            InitialA::Uniform => {
+                random.uniform_within(settings.rank * inputs, 1.0 / (inputs as f32).sqrt())
+            }
+            InitialA::Singular => singular(model, settings.rank, name, &mut random)?,
+        };
         let b = vec![0.0; outputs * settings.rank];
         attach_to(model, settings, name, a, b)?;
     }
     check_magnitudes(model)
+}
+
+/// The leading right singular vectors of a layer or a part of it, with the mean squared norm of the
+/// random values that peft initializes A with.
+fn singular(model: &Model, rank: usize, path: &str, random: &mut Random) -> Result<Vec<f32>> {
+    let mut found = Vec::new();
+    for layer in linear_layers(model) {
+        let Some(range) = outputs_at(layer, path) else { continue };
+        let most = layer.inputs.min(range.len());
+        if rank > most {
+            return Err(Error::Tuning(format!(
+                "lora.init = \"singular\" needs a rank of at most {most}, the number of singular \
+                 vectors of {path}, but lora.rank is {rank}"
+            )));
+        }
+        let factor = layer.factor(&model.parameters);
+        found = right_vectors(factor, [layer.inputs, layer.outputs], &range, rank, random)?;
+        break;
+    }
+    let scale = 1.0 / 3.0_f32.sqrt();
+    Ok(found.into_iter().map(|x| scale * x).collect())
 }
 
 /// Fails if a weight whose outputs have magnitudes is trainable: its norms would change.
@@ -211,7 +238,7 @@ pub(super) fn attach_to(
                 name: format!("{path}.{which}{}", if is_vector { "" } else { ".weight" }),
                 shape: if is_vector { vec![columns] } else { vec![rows, columns] },
                 value: Matrix::from_vec(rows, columns, values).to_device(&device)?,
-                trainable: true,
+                trainable: which != "lora_A" || !settings.freeze_a,
                 origin: Origin::Adapter,
             }))
         };

@@ -10,10 +10,11 @@ mod peft;
 mod peft_ia3;
 mod peft_prompt;
 mod prompt;
+mod singular;
 
 pub use folder::{base_of_adapter, is_adapter, load_adapted, load_adapter, save_adapter};
 pub use undertone_settings::{
-    AdapterSettings, Ia3Settings, InitialBiases, LoraSettings, PromptSettings, Tuning,
+    AdapterSettings, Ia3Settings, InitialA, InitialBiases, LoraSettings, PromptSettings, Tuning,
 };
 
 use super::layer::linear::Linear;

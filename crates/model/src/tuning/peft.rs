@@ -245,11 +245,9 @@ pub(super) fn load(
         rank: number("r")? as usize,
         alpha: number("lora_alpha")?,
         dropout: config.get("lora_dropout").and_then(Value::as_f64).unwrap_or(0.0) as f32,
-        targets: Vec::new(),
-        layers: None,
-        embeddings: false,
         rank_stabilized: config.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
         dora: config.get("use_dora").and_then(Value::as_bool).unwrap_or(false),
+        ..LoraSettings::default()
     };
     super::lora::check(&settings)?;
     for (_, parameter) in model.parameters.iter_mut() {

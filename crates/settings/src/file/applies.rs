@@ -255,6 +255,18 @@ const RULES: &[Rule] = &[
     }),
     rule("training.betas", ADAM, is_adam),
     rule("training.adam_epsilon", ADAM, is_adam),
+    rule("training.filter_gain", "the methods dp-sgd and rap-ft", |file| {
+        [MethodName::DpSgd, MethodName::RapFt].contains(&file.privacy.method)
+    }),
+    rule("training.filter_gain", "mode = \"proved\"", |file| !is_paper(file)),
+    rule("training.filter_gain", "runs without privacy.correlation", |file| {
+        file.privacy.correlation.is_none()
+    }),
+    rule(
+        "model.tuning.lora.b_rate",
+        "model.tuning.lora.freeze_a = false, where A is trained",
+        |file| !matches!(&file.model.tuning, Tuning::Lora(lora) if lora.freeze_a),
+    ),
     rule("training.average", "runs that learn by gradients", |file| {
         file.privacy.local.learn != Some(LearnerKind::Discriminant)
     }),

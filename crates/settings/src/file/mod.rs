@@ -25,8 +25,8 @@ pub use local::{
     LocalSection, MvgSection, NoiseLayer, PublicFile, ReleaseKind, ReleasedRows,
 };
 pub use model::{
-    AdapterSettings, Ia3Settings, InitialBiases, LoraSettings, ModelSection, PromptSettings,
-    Quantize, Tuning,
+    AdapterSettings, Ia3Settings, InitialA, InitialBiases, LoraSettings, ModelSection,
+    PromptSettings, Quantize, Tuning,
 };
 pub use paper::{
     AccountedBatch, ActivationRule, AttentionHeads, MaskRanking, MvgHead, NoiseIs, PaperSection,

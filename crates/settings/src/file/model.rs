@@ -130,6 +130,16 @@ pub struct LoraSettings {
     /// layers only; false by default. As in peft, the norm of the direction counts as a constant.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dora: bool,
+    /// Whether A keeps its initial values and only B is trained (FFA-LoRA), which halves the number of
+    /// coordinates that get noise; false by default.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub freeze_a: bool,
+    /// Initial values of A; `uniform` by default.
+    #[serde(skip_serializing_if = "InitialA::is_uniform")]
+    pub init: InitialA,
+    /// Learning rate of B relative to that of A (LoRA+); 1 by default.
+    #[serde(skip_serializing_if = "is_one")]
+    pub b_rate: f64,
     /// Whether the token embeddings, and an output layer tied to them, are also trained; false by
     /// default.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -146,9 +156,34 @@ impl Default for LoraSettings {
             layers: None,
             rank_stabilized: false,
             dora: false,
+            freeze_a: false,
+            init: InitialA::Uniform,
+            b_rate: 1.0,
             embeddings: false,
         }
     }
+}
+
+/// Initial values of LoRA's A. B is zero, so they do not change the model's outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InitialA {
+    /// Uniformly random, as in peft.
+    #[default]
+    Uniform,
+    /// The leading right singular vectors of the base model's weight, with the norm that random
+    /// values would have.
+    Singular,
+}
+
+impl InitialA {
+    fn is_uniform(&self) -> bool {
+        *self == Self::Uniform
+    }
+}
+
+fn is_one(rate: &f64) -> bool {
+    *rate == 1.0
 }
 
 impl LoraSettings {

@@ -93,6 +93,12 @@ impl RunFile {
             Some(WeightAverage::Last(part)) => above_zero("training.average.last", part, 1.0)?,
             None => {}
         }
+        if let Some(gain) = training.filter_gain {
+            above_zero("training.filter_gain", gain, 1.0 - 1e-9)?;
+        }
+        if let Tuning::Lora(lora) = &self.model.tuning {
+            above_zero("model.tuning.lora.b_rate", lora.b_rate, 1e6)?;
+        }
         within("training.weight_decay", training.weight_decay, 0.0..=1e3)?;
         within("training.epochs", u64::from(training.epochs), 1..=limits::STEPS)?;
         if let Some(stop) = training.stop_early {

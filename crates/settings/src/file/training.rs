@@ -44,6 +44,11 @@ pub struct TrainingSection {
     /// weights; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average: Option<WeightAverage>,
+    /// Gain of a filter over the released gradients (DiSK), above 0 and below 1, which costs no
+    /// privacy; smaller gains average over more steps. For methods without correlated noise that do
+    /// not learn from releases; none by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter_gain: Option<f64>,
     /// Early stopping on the validation file, which must be public in a private run, or on its
     /// released metrics (`evaluation.epsilon`); none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

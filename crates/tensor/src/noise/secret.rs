@@ -47,6 +47,8 @@ pub mod purpose {
     pub const PREDICTION: u64 = 22;
     /// Which text each unit steers in private prediction.
     pub const PREDICTION_GROUPS: u64 = 23;
+    /// Which row of each unit the histograms of synthetic rows count.
+    pub const STATISTICS_ROWS: u64 = 24;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

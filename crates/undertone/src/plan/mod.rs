@@ -18,7 +18,7 @@ use crate::tensor::Precision;
 use std::path::Path;
 use undertone_run::{
     ComputeSection, DataSection, EvaluationSection, ModelSection, PrecisionName, PrivacySection,
-    Registered, RunFile, SynthesisSection, TaskName, TrainingSection,
+    Registered, RunFile, SynthesisSection, TaskName, TrainingSection, Tuning,
 };
 
 /// A checked run file.
@@ -160,6 +160,10 @@ impl Plan {
             betas: training.betas,
             epsilon: training.adam_epsilon,
             weight_decay: training.weight_decay,
+            b_rate: match &self.model.tuning {
+                Tuning::Lora(lora) => lora.b_rate as f32,
+                _ => 1.0,
+            },
         }
     }
 }

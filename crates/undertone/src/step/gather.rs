@@ -92,6 +92,10 @@ pub(crate) enum Kept {
     SecondMoment,
     /// The average of the weights.
     Average,
+    /// The filtered gradient.
+    Filtered,
+    /// The weights before the last step, for the filter.
+    Previous,
 }
 
 impl Learner {
@@ -102,6 +106,14 @@ impl Learner {
             Kept::FirstMoment => moments.map(|(first, _)| first),
             Kept::SecondMoment => moments.map(|(_, second)| second),
             Kept::Average => self.average.as_ref().and_then(|average| average.values().get(i)),
+            Kept::Filtered => self.filter.as_ref().and_then(|filter| filter.filtered().get(i)),
+            Kept::Previous => {
+                let filter = self.filter.as_ref();
+                let whole = filter.and_then(|filter| filter.previous(slice.parameter));
+                let whole = whole.ok_or_else(collective::Error::out_of_step)?;
+                let own = slice.of(whole).and_then(|own| own.to_vec());
+                return Ok(own.map_err(model::Error::from)?);
+            }
         };
         let gradient = gradient.ok_or_else(collective::Error::out_of_step)?;
         Ok(gradient.to_vec().map_err(model::Error::from)?)

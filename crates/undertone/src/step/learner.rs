@@ -2,6 +2,7 @@
 
 use super::allocation::{Allocation, AllocationMethod, no_less};
 use super::average::AveragedWeights;
+use super::filter::GradientFilter;
 use super::gather::{gather_gradients, gather_values};
 use super::ledger::Cost;
 use super::optimizer::{Optimizer, Settings};
@@ -28,6 +29,9 @@ pub struct Learner {
     shards: Shards,
     /// The average of the weights, which replaces them at the end of training.
     pub average: Option<AveragedWeights>,
+    /// A filter over the released gradients. Methods that observe releases, or whose noise is
+    /// correlated, have none.
+    pub filter: Option<GradientFilter>,
     /// Records each release before its noise is added, or replays another run.
     pub(crate) tape: Option<StepTape>,
 }
@@ -118,6 +122,7 @@ impl Learner {
             protection,
             model,
             average: None,
+            filter: None,
             tape: None,
         }
     }
@@ -157,6 +162,7 @@ impl Learner {
 
     /// Begins a step: asks the allocator, once, for clipping norms and noise.
     pub fn begin_step(&mut self, settings: StepSettings) -> Result<Step> {
+        self.look_ahead()?;
         let Self { protection, coordinates, shards, .. } = self;
         let Some(Protection { method, noise }) = protection else {
             return Ok(Step::of(settings, None));
@@ -300,9 +306,15 @@ impl Learner {
             }
             Cost::PostProcessing | Cost::NonPrivate => {}
         }
-        let Step { settings: step, allocation, .. } = step;
-        let Self { model, optimizer, protection, coordinates, ranks, shards, tape, .. } = self;
+        self.look_back();
+        let before = self.before_filtered_step();
+        let Step { settings: step, mut allocation, .. } = step;
+        let Self { model, optimizer, protection, coordinates, ranks, shards, tape, filter, .. } =
+            self;
         let slices = shards.own();
+        if let (Some(filter), Some(allocation)) = (filter.as_ref(), &mut allocation) {
+            allocation.correlation.spread *= filter.spread(optimizer.steps());
+        }
         let allocation = protection.as_ref().zip(allocation);
         let allocation =
             allocation.as_ref().map(|(protection, allocation)| (&protection.noise, allocation));
@@ -310,7 +322,7 @@ impl Learner {
             step: step.number,
             noise: allocation,
             coordinates,
-            divisor: step.divisor as f32,
+            divisor: filter.as_ref().map_or(step.divisor, |f| f.divisor(step.divisor)) as f32,
         };
         let share = allocation.and_then(|(noise, allocation)| {
             let mut count = [sum.clipped().centered_count() as f32];
@@ -347,7 +359,12 @@ impl Learner {
             let std = no_less(allocation.stds[0]);
             past.add_past(&mut sums, std, &slices, &model.parameters).map_err(Error::from)?;
         }
+        if let Some(filter) = &*filter {
+            let carried = filter.carry(&mut sums, step.divisor, &model.parameters, &slices);
+            carried.map_err(Error::from)?;
+        }
         let observes = allocator.is_some_and(|allocator| allocator.observes());
+        let keeps_gradients = observes || filter.is_some();
         let (parameters, rate) = (&mut model.parameters, step.learning_rate);
         let gradients = match ranks.are_one() {
             true => {
@@ -357,15 +374,24 @@ impl Learner {
             false => {
                 let updated = optimizer.update_slices(parameters, &slices, sums, &release, rate);
                 let updated = updated.map_err(Error::from)?.into_iter();
-                // Drop gradients that no method observes before exchanging weights.
+                // Drop gradients that nothing needs before exchanging weights.
                 let (values, gradients): (Vec<Matrix>, Vec<Option<Matrix>>) = updated
-                    .map(|update| (update.value, observes.then_some(update.gradient)))
+                    .map(|update| (update.value, keeps_gradients.then_some(update.gradient)))
                     .unzip();
                 gather_values(ranks, shards, values, parameters)?;
-                let own = gradients.into_iter().flatten().collect();
+                let own: Vec<Matrix> = gradients.into_iter().flatten().collect();
+                if let Some(filter) = filter.as_mut() {
+                    filter.keep(own.clone(), before.clone());
+                }
                 observes.then(|| gather_gradients(ranks, shards, own, parameters)).transpose()?
             }
         };
+        if let (Some(filter), Some(gradients), true) =
+            (filter.as_mut(), &gradients, ranks.are_one())
+        {
+            let own = slices.iter().filter_map(|slice| gradients[slice.parameter.index()].clone());
+            filter.keep(own.collect(), before);
+        }
         let released = gradients.filter(|_| observes).map(|all| Released::new(all, &release));
         if let Some(protection) = protection {
             let allocator = protection.method.allocator_mut();

@@ -15,6 +15,7 @@
 mod allocation;
 mod average;
 mod correlation;
+mod filter;
 mod gather;
 mod learner;
 mod ledger;
@@ -28,6 +29,7 @@ pub use allocation::{
 };
 pub use average::AveragedWeights;
 pub use correlation::Correlation;
+pub use filter::GradientFilter;
 pub(crate) use gather::Kept;
 pub use learner::{Learner, Protection, Step, StepSettings};
 pub use ledger::{Cost, Recorded, RunLedger};

@@ -27,6 +27,8 @@ pub struct Settings {
     /// Decoupled weight decay, applied to weight matrices only, not to biases and normalization
     /// layers.
     pub weight_decay: f32,
+    /// Learning rate of LoRA's B relative to that of all other parameters (LoRA+).
+    pub b_rate: f32,
 }
 
 impl Default for Settings {
@@ -37,6 +39,7 @@ impl Default for Settings {
             betas: (0.9, 0.999),
             epsilon: 1e-8,
             weight_decay: 0.01,
+            b_rate: 1.0,
         }
     }
 }
@@ -169,12 +172,17 @@ impl Optimizer {
         let mut updates = Vec::with_capacity(slices.len());
         for ((slice, noise), write) in slices.iter().zip(&noises).zip(&writers) {
             let id = slice.parameter;
-            let is_matrix = parameters.get(id).is_matrix();
+            let parameter = parameters.get(id);
+            let is_matrix = parameter.is_matrix();
+            let relative = match parameter.name.ends_with(".lora_B.weight") {
+                true => self.settings.b_rate,
+                false => 1.0,
+            };
             updates.push(ParameterUpdate {
                 noise: noise.of_release(release, write),
                 divisor: release.divisor,
                 gradient_std: release.std(id),
-                learning_rate: learning_rate as f32,
+                learning_rate: learning_rate as f32 * relative,
                 decay: if is_matrix { self.settings.weight_decay } else { 0.0 },
                 rule,
             });

@@ -34,7 +34,7 @@ fn made(summary: &Summary, statistics: &Statistics, facts: &SampledFacts) -> Str
         ("base model", base(summary)),
         ("rows", facts.rows.to_string()),
         ("columns", facts.columns.join(", ")),
-        ("sampled texts", format!("{}, of which {rejected} were not rows", facts.attempts)),
+        ("sampled texts", format!("{} ({rejected} rejected)", facts.attempts)),
         ("temperature", facts.temperature.to_string()),
         ("top-p", facts.top_p.to_string()),
         ("tokens per text, at most", facts.most_tokens.to_string()),
@@ -47,8 +47,8 @@ fn made(summary: &Summary, statistics: &Statistics, facts: &SampledFacts) -> Str
     }
     let mut text = format!(
         "## How the rows were made\n\nA language model was fine-tuned on the private rows and then \
-         sampled. How many rows each class has, and the maximum length, follow from histograms{}. \
-         Texts were rejected only for their form.\n\n{}",
+         sampled. The number of rows per class and the length limit were computed from histograms{}. \
+         Texts were rejected only if malformed.\n\n{}",
         if summary.private { " that were released with noise" } else { "" },
         table(&rows)
     );

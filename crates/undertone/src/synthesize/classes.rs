@@ -1,7 +1,7 @@
 //! Classes: the combinations of control codes, each with its prompt.
 
 use super::plan::codes;
-use crate::data::{Error as DataError, Example, Target};
+use crate::data::{Example, Target};
 use crate::data::{Labels, Template, Tokenizer, format_of, read};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -184,6 +184,22 @@ fn values_in_file(data: &DataSection, column: &str) -> Result<Vec<String>> {
     }
 }
 
+/// The error for a row whose control codes have undeclared values.
+pub(super) fn undeclared(
+    data: &DataSection,
+    line: u64,
+    columns: &[String],
+    values: &[String],
+) -> Error {
+    let value: String = values.join(", ").chars().take(40).collect();
+    Error::plan(format!(
+        "{}, line {line}: {} {value:?} is not a declared value; correct the row, or add the value to \
+         --code (synthesis.codes)",
+        data.train.display(),
+        columns.join(", ")
+    ))
+}
+
 /// Rejects a row with an undeclared value: the model would learn a class that is never sampled.
 fn check_values(data: &DataSection, columns: &[String], values: &[Vec<String>]) -> Result<()> {
     if columns.is_empty() {
@@ -193,16 +209,9 @@ fn check_values(data: &DataSection, columns: &[String], values: &[Vec<String>]) 
     let format = format_of(&data.train, data.format)?;
     for row in read::rows_or_skip(&data.train, format, &names, data.on_bad_row)? {
         let row = row?;
-        let mut wrong =
-            row.values.iter().zip(values).filter(|(value, known)| !known.contains(value));
-        if let Some((value, known)) = wrong.next() {
-            let error = DataError::UnknownLabel {
-                file: data.train.clone(),
-                line: row.line,
-                label: value.chars().take(40).collect(),
-                known: known.join(", "),
-            };
-            return Err(error.into());
+        let mut pairs = row.values.iter().zip(values);
+        if let Some(at) = pairs.position(|(value, known)| !known.contains(value)) {
+            return Err(undeclared(data, row.line, &columns[at..=at], &row.values[at..=at]));
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use undertone_run::SyntheticFormat;
 
 /// Most bytes of a journal's first line.
 const HEAD: u64 = 1 << 20;
@@ -19,7 +20,9 @@ pub struct Settings {
     pub rows: u64,
     pub temperature: f64,
     pub top_p: f64,
-    /// Number of texts per round.
+    /// Format in which the rows are written.
+    pub data_format: SyntheticFormat,
+    /// Number of texts per round. Resuming keeps it, even on a device with another default.
     pub batch: usize,
     /// The template of a row's texts.
     pub completion: String,
@@ -28,13 +31,14 @@ pub struct Settings {
     pub sampling_seed: u64,
 }
 
-/// The number of texts per round with which a journal was begun. It depends on the device, which may
-/// be another one when sampling is resumed.
-pub fn recorded_batch(path: &Path) -> Option<usize> {
-    let mut first = String::new();
-    BufReader::new(File::open(path).ok()?.take(HEAD)).read_line(&mut first).ok()?;
-    let settings: Settings = serde_json::from_str(&first).ok()?;
-    Some(settings.batch).filter(|&batch| batch > 0)
+impl Settings {
+    /// The settings with which a journal was begun; `None` if there is no readable journal.
+    pub fn recorded(journal: &Path) -> Option<Self> {
+        let mut first = String::new();
+        BufReader::new(File::open(journal).ok()?.take(HEAD)).read_line(&mut first).ok()?;
+        let settings: Self = serde_json::from_str(&first).ok()?;
+        Some(settings).filter(|settings| settings.batch > 0)
+    }
 }
 
 /// A sampled text.

@@ -67,9 +67,9 @@ pub fn check(data: &DataSection, section: &SynthesisSection) -> Result<()> {
     match undeclared.filter(|_| !data.publish_labels) {
         None => Ok(()),
         Some(column) => Err(Error::plan(format!(
-            "the values of column {column:?} are private until you declare them: list them in \
-             synthesis.codes.{column}, or set data.publish_labels = true to publish those in the \
-             training file"
+            "the values of {column} are private: declare them (--code {column}=A,B or \
+             synthesis.codes.{column}), or publish those in the training file (--publish-codes or \
+             data.publish_labels)"
         ))),
     }
 }

@@ -5,7 +5,7 @@
 //! interrupted sampling gives the same rows as uninterrupted sampling, and the same secret gives
 //! the same data.
 
-use super::journal::{Entry, Journal, Settings, recorded_batch};
+use super::journal::{Entry, Journal, Settings};
 use super::quotas::{most_tokens, quotas};
 use super::row::row_of;
 use crate::data::Template;
@@ -16,6 +16,8 @@ use undertone_run::{DataSection, Statistics, Summary, SynthesisSection};
 
 /// Texts per row after which sampling gives up.
 const ATTEMPTS_PER_ROW: u64 = 10;
+/// Number of texts without a single row after which sampling gives up.
+const HOPELESS: u64 = 1000;
 
 /// Arguments of [`sample`].
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +56,7 @@ pub fn sample(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Sampled> {
     let Sampling { statistics, section, data, round, journal: path } = *sampling;
-    let batch = recorded_batch(path).unwrap_or(round);
+    let batch = Settings::recorded(path).map_or(round, |settings| settings.batch);
     let mut journal = Journal::open(
         path,
         &Settings {
@@ -62,6 +64,7 @@ pub fn sample(
             rows: section.rows,
             temperature: section.temperature,
             top_p: section.top_p,
+            data_format: section.format,
             batch,
             completion: data.completion.clone(),
             most_tokens: most_tokens(statistics),
@@ -70,14 +73,15 @@ pub fn sample(
     )?;
     let template = Template::parse(&data.completion)?;
     let quotas = quotas(statistics, section.rows);
-    let most = ATTEMPTS_PER_ROW * (section.rows + 2 * section.rows.min(batch as u64));
+    let most = ATTEMPTS_PER_ROW * section.rows.max(HOPELESS / ATTEMPTS_PER_ROW);
     let mut sampled = Sampled { rows_by_class: vec![0; quotas.len()], ..Sampled::default() };
     loop {
         let classes = next_round(&quotas, &sampled.rows_by_class, batch);
         if classes.is_empty() {
             return Ok(sampled);
         }
-        if sampled.attempts >= most {
+        let limit = if sampled.rows.is_empty() { HOPELESS } else { most };
+        if sampled.attempts >= limit {
             return Err(too_few(path, &sampled, section.rows));
         }
         let first = sampled.attempts;
@@ -125,14 +129,20 @@ impl Sampled {
     }
 }
 
-/// The classes of the next texts: in turn, those that lack the most rows.
+/// The classes of the next texts: in turn, the one that lacks the largest share of its quota. So the
+/// first rows have the classes in the same shares as all rows.
 fn next_round(quotas: &[u64], done: &[u64], batch: usize) -> Vec<usize> {
     let mut missing: Vec<u64> =
         quotas.iter().zip(done).map(|(quota, done)| quota.saturating_sub(*done)).collect();
     let mut classes = Vec::new();
     while classes.len() < batch {
-        let most = missing.iter().copied().max().unwrap_or(0);
-        let Some(class) = missing.iter().position(|&n| n == most).filter(|_| most > 0) else {
+        let lacking = (0..quotas.len()).filter(|&class| missing[class] > 0);
+        // missing/quota, compared without rounding; the first of equal classes.
+        let Some(class) = lacking.reduce(|best, class| {
+            let share =
+                |of: usize, other: usize| u128::from(missing[of]) * u128::from(quotas[other]);
+            if share(class, best) > share(best, class) { class } else { best }
+        }) else {
             break;
         };
         missing[class] -= 1;
@@ -147,8 +157,9 @@ fn too_few(path: &Path, sampled: &Sampled, rows: u64) -> Error {
     Error::folder(
         path,
         format!(
-            "only {} of {} sampled texts are rows ({}), and {rows} rows were asked for: train \
-             longer or with a larger epsilon, or lower synthesis.temperature or synthesis.top_p",
+            "only {} of {} sampled texts could be parsed as rows ({}), but {rows} rows were \
+             requested. Remove the folder synthetic/ and sample with a lower --temperature or \
+             --top-p, or train longer",
             sampled.rows.len(),
             sampled.attempts,
             reasons.join(", ")

@@ -1,12 +1,13 @@
 //! The histograms that steer sampling, and their release: see the [statement](super).
 
 use super::Classes;
-use crate::data::{Dataset, Target};
+use crate::data::{Dataset, Example, Target};
 use crate::error::{Error, Result};
 use crate::method::Prepared;
 use crate::noise::{NOISE_BLOCK, Noise, Secret, purpose};
 use crate::replay::{ReleaseId, Tape};
 use crate::step::{Recorded, RunLedger, no_less};
+use sha2::{Digest, Sha256};
 use undertone_accounting::Event;
 use undertone_run::{ClassWeight, Resolved, Statistics, Summary};
 
@@ -37,24 +38,27 @@ pub struct ReleasedCounts {
 }
 
 impl ClippedCounts {
-    /// Counts the rows of each unit, with a total weight of 1: its contribution to each histogram
-    /// has ℓ2 norm at most 1.
-    pub fn of(classes: &Classes, data: &Dataset) -> Self {
-        let mut rows = vec![0_u64; data.units];
+    /// Counts one row of each unit: the one with the smallest hash under this key. The choice
+    /// depends on the unit's own rows alone.
+    pub fn of(classes: &Classes, data: &Dataset, key: &[u8; 32]) -> Self {
+        let mut counted: Vec<Option<([u8; 32], &Example)>> = vec![None; data.units];
         for example in &data.examples {
-            rows[example.unit as usize] += 1;
+            let hash = keyed_hash(key, example);
+            let known = &mut counted[example.unit as usize];
+            if known.is_none_or(|(smallest, _)| hash < smallest) {
+                *known = Some((hash, example));
+            }
         }
         let width = bin_width(classes.max_tokens);
         let by_class = if classes.len() > 1 { classes.len() } else { 0 };
         let mut counts = Self { classes: vec![0.0; by_class], lengths: vec![0.0; BINS] };
-        for example in &data.examples {
-            let weight = 1.0 / rows[example.unit as usize] as f64;
+        for (_, example) in counted.into_iter().flatten() {
             let Target::Next { from } = example.target else { continue };
             let bin = (example.tokens.len() - from).saturating_sub(1) / width;
-            counts.lengths[bin.min(BINS - 1)] += weight;
+            counts.lengths[bin.min(BINS - 1)] += 1.0;
             let class = classes.of(example).filter(|_| by_class > 0);
             if let Some(class) = class {
-                counts.classes[class] += weight;
+                counts.classes[class] += 1.0;
             }
         }
         counts
@@ -91,6 +95,16 @@ impl ClippedCounts {
     }
 }
 
+/// A hash of an example's tokens under a key.
+fn keyed_hash(key: &[u8; 32], example: &Example) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(key);
+    for token in &example.tokens {
+        hash.update(token.to_le_bytes());
+    }
+    hash.finalize().into()
+}
+
 /// Width of a bin of lengths.
 fn bin_width(max_tokens: usize) -> usize {
     max_tokens.div_ceil(BINS).max(1)
@@ -106,7 +120,8 @@ pub fn release(
     tape: Option<&Tape>,
 ) -> Result<Option<Statistics>> {
     let Some(classes) = &prepared.classes else { return Ok(None) };
-    let counts = ClippedCounts::of(classes, &prepared.data);
+    let key = secret.key(purpose::STATISTICS_ROWS);
+    let counts = ClippedCounts::of(classes, &prepared.data, &key);
     let released = match (ledger, before) {
         (None, None) => counts.exact(),
         (Some(ledger), Some(event @ Event::Gaussian { noise_multiplier, .. })) => {
@@ -147,12 +162,18 @@ pub fn check_noise(prepared: &Prepared, resolved: &Resolved) -> Result<()> {
     if 2.0 * noise_multiplier <= mean {
         return Ok(());
     }
-    Err(Error::plan(format!(
-        "the histograms of [synthesis] would have noise of std {noise_multiplier:.1} on {} of \
-         {mean:.1} units on average: raise privacy.epsilon or synthesis.statistics_share, declare \
-         fewer values, or use more data",
-        if classes.len() > 1 { "classes" } else { "a total" }
-    )))
+    let units = resolved.units;
+    Err(Error::plan(match classes.len() {
+        0 | 1 => format!(
+            "the histogram of lengths would have noise of std {noise_multiplier:.1} for {units} \
+             units: raise privacy.epsilon or synthesis.statistics_share, or use more data"
+        ),
+        _ => format!(
+            "the histogram of classes would have noise of std {noise_multiplier:.1}, but classes \
+             have {mean:.1} units on average: raise privacy.epsilon or synthesis.statistics_share, \
+             declare fewer values, or use more data"
+        ),
+    }))
 }
 
 #[cfg(test)]

@@ -9,11 +9,10 @@ use crate::error::{Error, Result};
 use crate::model::generate::{self, generate};
 use crate::model::{self, Model, TaskHead};
 
-/// The number of texts generated together on the CPU, and the most on a GPU, whose kernels need many
-/// to be busy.
-const TOGETHER: (usize, usize) = (32, 512);
-/// The part of a GPU's memory that keys and values of these texts may fill.
-const PART_OF_MEMORY: u64 = 8;
+/// Batch size on the CPU, and the maximum on a GPU.
+const BATCH: (usize, usize) = (32, 512);
+/// The KV cache may use at most this fraction of a GPU's memory.
+const KV_CACHE_SHARE: u64 = 8;
 
 /// A trained model that generates texts.
 pub struct TextModel<'a> {
@@ -28,8 +27,7 @@ impl<'a> TextModel<'a> {
     pub fn new(model: &'a Model, tokenizer: &'a Tokenizer, sampling: &Sampling) -> Result<Self> {
         if model.network.head.task_head != TaskHead::CausalLanguageModel {
             return Err(Error::Model(model::Error::Request(
-                "synthetic rows are written by a causal language model, and this model is none"
-                    .to_owned(),
+                "this model cannot generate text; use a causal language model".to_owned(),
             )));
         }
         let Sampling { statistics, section, data, .. } = *sampling;
@@ -49,7 +47,7 @@ impl<'a> TextModel<'a> {
             top_p: section.top_p as f32,
             seed: statistics.sampling_seed,
             end_tokens,
-            batch: together(model, longest),
+            batch: batch_size(model, longest),
             ..generate::Settings::default()
         };
         Ok(Self { model, tokenizer, prompts, settings })
@@ -69,10 +67,10 @@ impl<'a> TextModel<'a> {
     }
 }
 
-/// The number of texts of this many tokens to generate together.
-fn together(model: &Model, tokens: usize) -> usize {
-    let (cpu, gpu) = TOGETHER;
+/// Number of texts of this many tokens to generate together.
+fn batch_size(model: &Model, tokens: usize) -> usize {
+    let (cpu, gpu) = BATCH;
     let Some(memory) = model.device().memory() else { return cpu };
     let bytes = model.cached_bytes_per_token() * tokens as u64;
-    (memory / PART_OF_MEMORY / bytes.max(1)).clamp(cpu as u64, gpu as u64) as usize
+    (memory / KV_CACHE_SHARE / bytes.max(1)).clamp(cpu as u64, gpu as u64) as usize
 }

@@ -242,7 +242,8 @@ impl Run {
         };
         let average = usize::from(self.plan.training.average.is_some());
         // Methods that learn store one number per coordinate.
-        let checkpoint = (1 + moments + average + 1) * trainable;
+        let filter = 2 * usize::from(self.plan.training.filter_gain.is_some());
+        let checkpoint = (1 + moments + average + filter + 1) * trainable;
         let checkpoints = 1 + usize::from(self.plan.training.stop_early.is_some());
         let saved = if self.saves_whole_model() { total } else { trainable };
         4 * (checkpoints * checkpoint + saved) as u64 + (1 << 20)

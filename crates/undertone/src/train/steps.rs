@@ -14,7 +14,7 @@ use crate::memory::GpuMemory;
 use crate::method::{MicroBatch, Prepared, Procedure, SpentEpsilon, TrainingEvent};
 use crate::noise::{Secret, purpose};
 use crate::plan::Plan;
-use crate::step::{AveragedWeights, Learner, Protection, Step, StepSettings};
+use crate::step::{AveragedWeights, GradientFilter, Learner, Protection, Step, StepSettings};
 use crate::{model, tensor};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -86,6 +86,7 @@ impl Run {
         let Prepared { model, data, validation, origin, labels_are_private, .. } = prepared;
         let mut learner = Learner::new(model, plan.optimizer(), protection).over(&ranks);
         learner.average = plan.training.average.map(AveragedWeights::new);
+        learner.filter = plan.training.filter_gain.map(GradientFilter::new);
         Self {
             learner,
             members: data.members(),

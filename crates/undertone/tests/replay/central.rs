@@ -224,8 +224,8 @@ fn no_unit_moves_a_step_in_parts_by_more_than_its_bound() {
     compare(&bench, &plan, &neighbors, "packed");
 }
 
-/// The statistics of synthetic rows: the rows of a user weigh 1 together in either histogram, which
-/// a user whose rows have one class and one length reaches.
+/// The statistics of synthetic rows: one row of a user counts in either histogram, whatever the others
+/// are.
 #[test]
 fn no_user_moves_the_statistics_of_synthetic_rows_by_more_than_their_bound() {
     let user = |texts: &[&str], labels: &[&'static str]| -> Vec<Row> {
@@ -240,11 +240,11 @@ fn no_user_moves_the_statistics_of_synthetic_rows_by_more_than_their_bound() {
     let plan = bench.plan("completion", LORA, codes, privacy, "batch = 5");
     let alike = user(&["film"; 7], &["e"; 7]);
     let mixed = user(&["film", "the mist was", "a good film hood"], &["bad", "good", "e"]);
-    for (name, unit, most) in [("alike", &alike, 1.0), ("mixed", &mixed, 0.9)] {
+    for (name, unit) in [("alike", &alike), ("mixed", &mixed)] {
         let neighbors = Neighbors::with(name, &rows(30), unit);
         let outcome = bench.compare(&plan, &neighbors, 1, &Device::Cpu);
         outcome.check(name, &Arithmetic::cpu());
         let moved = outcome.statistics.unwrap();
-        assert!(moved <= most + 1e-6 && moved > most - 0.5, "{name}: {moved} of the bound");
+        assert!((moved - 1.0).abs() < 1e-6, "{name}: {moved} of the bound");
     }
 }

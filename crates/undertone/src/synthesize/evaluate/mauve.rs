@@ -40,8 +40,8 @@ pub fn mauve(left: &[Vec<f64>], right: &[Vec<f64>]) -> f64 {
     mauve_of_histograms(&histogram(&labels[..left.len()]), &histogram(&labels[left.len()..]))
 }
 
-/// The number of clusters for two sets of these sizes. Values with few clusters are higher and say
-/// less, so values are comparable for sets of about the same size only.
+/// The number of clusters for two sets of these sizes. Fewer clusters give higher, less informative
+/// values, so compare only sets of similar size.
 pub fn clusters(left: usize, right: usize) -> usize {
     let wanted = (left.min(right) as f64 / 10.0).round().max(2.0) as usize;
     wanted.min(left + right)

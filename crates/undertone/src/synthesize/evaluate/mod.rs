@@ -2,14 +2,14 @@
 //!
 //! A figure is **public** if it is a function of the synthetic rows and of public files alone. A
 //! figure that was computed from private rows, such as how often texts repeat them, has no noise
-//! and is not covered by a ledger entry: it is **private**, and [`write_figures`] writes it only to
+//! and is not covered by a ledger entry: it is **private**, and [`Evaluation::write`] writes it only to
 //! the run folder's `private/`. The texts from which a figure is computed determine who may see it:
 //! every function here takes [`Texts`], which know their audience.
 //!
 //! ```text
 //! text.rs    lengths, vocabulary, duplicates, self-BLEU    replay.rs    texts copied from training
 //! mauve.rs   MAUVE of two sets of embeddings               features.rs  embeddings of texts
-//! personal.rs  personal data and planted secrets that occur again
+//! personal.rs  personal data and planted secrets that are reproduced
 //! ```
 
 mod features;
@@ -24,7 +24,7 @@ pub use personal::{personal, planted};
 pub use replay::replay;
 pub use text::describe;
 
-pub use undertone_run::{Audience, Figure, write_figures};
+pub use undertone_run::{Audience, Evaluation, Figure};
 
 /// Texts, and who may see what is computed from them.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Texts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use undertone_run::{RunPaths, read_figures};
+    use undertone_run::RunPaths;
 
     /// No figure on private data is in a file that may be shared.
     #[test]
@@ -68,11 +68,14 @@ mod tests {
         figures.extend(describe(&training, "training rows"));
         figures.extend(replay(&synthetic, &training));
         assert!(figures.iter().any(|figure| figure.seen_by == Audience::Private));
-        write_figures(&run, &figures).unwrap();
+        let assumptions = vec!["the test file is public".to_owned()];
+        let evaluation = Evaluation { figures: figures.clone(), assumptions };
+        evaluation.write(&run).unwrap();
         let text = std::fs::read_to_string(run.synthetic().evaluation()).unwrap();
         assert!(!text.contains("training") && !text.contains("private"), "{text}");
+        assert!(text.contains("the test file is public"), "{text}");
         let (shared, private): (Vec<Figure>, Vec<Figure>) =
-            (read_figures(&run).unwrap().into_iter())
+            (Evaluation::read(&run).unwrap().figures.into_iter())
                 .partition(|figure| figure.seen_by == Audience::Public);
         assert!(shared.iter().all(|figure| figure.of == "synthetic rows"), "{shared:?}");
         assert!(private.iter().all(|figure| figure.of != "synthetic rows"), "{private:?}");

@@ -28,7 +28,7 @@ pub fn personal(
         let strings: Vec<&str> = strings.into_iter().collect();
         for (texts, of) in [(Some(synthetic), "synthetic rows"), (others, "test rows")] {
             let Some(texts) = texts else { continue };
-            let name = format!("{} of training rows that occur again, share", kind.plural());
+            let name = format!("{} of training rows reproduced, share", kind.plural());
             let audience = texts.audience().and(training.audience());
             figures.push(Figure::new(&name, share_in(&strings, &texts.texts), of, audience));
         }
@@ -41,7 +41,7 @@ pub fn personal(
 pub fn planted(canaries: &[String], synthetic: &Texts, training: &Texts) -> Figure {
     let canaries: Vec<&str> = canaries.iter().map(String::as_str).collect();
     let audience = synthetic.audience().and(training.audience());
-    let name = "planted secrets that occur again, share";
+    let name = "planted secrets reproduced, share";
     Figure::new(name, share_in(&canaries, &synthetic.texts), "synthetic rows", audience)
 }
 

@@ -24,12 +24,12 @@ pub fn replay(synthetic: &Texts, training: &Texts) -> Vec<Figure> {
     let copies = own.iter().filter(|text| whole.contains(text)).count();
     let figure = |name: &str, value| Figure::new(name, value, "training rows", audience);
     vec![
-        figure("rows that are a training row, share", share(copies, own.len())),
+        figure("exact copies of training rows, share", share(copies, own.len())),
         figure(
-            "rows with eight words in a row of a training row, share",
+            "rows sharing an 8-gram with training rows, share",
             share(own.iter().filter(repeats).count(), own.len()),
         ),
-        figure("passages of eight words from training rows, share", share(copied, all)),
+        figure("8-grams copied from training rows, share", share(copied, all)),
     ]
 }
 

@@ -27,12 +27,9 @@ pub fn describe(texts: &Texts, of: &str) -> Vec<Figure> {
     vec![
         figure("texts", split.len() as f64),
         figure("words per text, median", quantile(0.5)),
-        figure("words per text, 95 %", quantile(0.95)),
-        figure("different words", vocabulary.len() as f64),
-        figure(
-            "different pairs of words, share",
-            distinct.len() as f64 / pairs.len().max(1) as f64,
-        ),
+        figure("words per text, 95th percentile", quantile(0.95)),
+        figure("vocabulary", vocabulary.len() as f64),
+        figure("distinct-2", distinct.len() as f64 / pairs.len().max(1) as f64),
         figure("duplicates, share", (split.len() - unique.len()) as f64 / count),
         figure("self-BLEU", self_bleu(&some)),
     ]
@@ -119,9 +116,9 @@ mod tests {
     fn texts_are_described() {
         let texts = ["the sun is warm", "the sun is warm", "a dog", "a cat ran on"];
         assert_eq!(value(&texts, "words per text, median"), 4.0);
-        assert_eq!(value(&texts, "different words"), 9.0);
+        assert_eq!(value(&texts, "vocabulary"), 9.0);
         assert_eq!(value(&texts, "duplicates, share"), 0.25);
-        assert_eq!(value(&texts, "different pairs of words, share"), 7.0 / 10.0);
+        assert_eq!(value(&texts, "distinct-2"), 7.0 / 10.0);
         assert_eq!(value(&[], "duplicates, share"), 0.0);
     }
 

@@ -38,7 +38,7 @@ fn made(prediction: &Prediction, classes: &Classes, facts: &SampledFacts) -> Str
         ("model", model.to_owned()),
         ("rows", facts.rows.to_string()),
         ("columns", facts.columns.join(", ")),
-        ("written texts", format!("{}, of which {rejected} were not rows", facts.attempts)),
+        ("written texts", format!("{} ({rejected} rejected)", facts.attempts)),
         ("units per text, expected", format!("{:.1}", choice.divisor)),
         ("clip of log-probabilities", format!("{:.3}", choice.clip)),
         ("temperature", facts.temperature.to_string()),
@@ -48,9 +48,9 @@ fn made(prediction: &Prediction, classes: &Classes, facts: &SampledFacts) -> Str
     let values = classes.classes.iter().map(|class| class.values.as_slice());
     format!(
         "## How the rows were made\n\nA public language model read private rows and wrote new ones. \
-         Each private unit steered one text, by a clipped change of the probabilities of tokens. \
-         The number of rows of each class was fixed beforehand. Texts were rejected only for their \
-         form.\n\n{}{}",
+         Each privacy unit influenced one text, through clipped changes of token log-probabilities. \
+         The number of rows of each class was fixed beforehand. Texts were rejected only if \
+         malformed.\n\n{}{}",
         table(&rows),
         table_of_classes(&codes, values, &facts.rows_by_class)
     )

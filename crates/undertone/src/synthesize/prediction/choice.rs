@@ -80,7 +80,7 @@ impl Choice {
     }
 }
 
-/// Log-probabilities of logits; a logit that is no number counts as the least.
+/// Log-probabilities of logits; NaN counts as the minimum.
 fn log_probabilities(logits: &[f32]) -> Vec<f64> {
     let (normalizer, least) = (log_sum(logits), f64::from(f32::MIN));
     let value = |&logit: &f32| match (f64::from(logit) - normalizer).clamp(least, 0.0) {
@@ -90,7 +90,7 @@ fn log_probabilities(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(value).collect()
 }
 
-/// ln Σ e^logit, without logits that are no numbers.
+/// ln Σ e^logit, ignoring NaN.
 fn log_sum(logits: &[f32]) -> f64 {
     let largest = logits.iter().copied().fold(f32::MIN, f32::max);
     let weights = logits.iter().map(|&logit| (logit - largest).exp());

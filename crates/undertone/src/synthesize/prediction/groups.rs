@@ -1,9 +1,10 @@
 //! Which text each unit steers, and with which of its rows: a function of that unit's rows alone.
 
-use crate::data::{Error as DataError, Template, format_of, read};
-use crate::error::{Error, Result};
+use crate::data::{Template, format_of, read};
+use crate::error::Result;
 use crate::noise::{Secret, purpose};
 use crate::synthesize::Classes;
+use crate::synthesize::classes::undeclared;
 use crate::synthesize::plan::texts;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -49,7 +50,7 @@ impl Groups {
             let (values_of_codes, author) = rest.split_at(codes.len());
             let class = classes.classes.iter().position(|class| class.values == values_of_codes);
             let Some(class) = class else {
-                return Err(unknown(data, row.line, codes, values_of_codes));
+                return Err(undeclared(data, row.line, codes, values_of_codes));
             };
             let text = one_paragraph(&template.fill(values));
             let (order, group) = hashes(&key, author.first(), class, &text);
@@ -127,12 +128,6 @@ fn hashes(key: &[u8; 32], author: Option<&String>, class: usize, text: &str) -> 
     let digest = hash.finalize();
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| digest[at + i]));
     (number(0), number(8))
-}
-
-fn unknown(data: &DataSection, line: u64, columns: &[String], values: &[String]) -> Error {
-    let label: String = values.join(", ").chars().take(40).collect();
-    let known = format!("values declared for {}", columns.join(", "));
-    DataError::UnknownLabel { file: data.train.clone(), line, label, known }.into()
 }
 
 #[cfg(test)]

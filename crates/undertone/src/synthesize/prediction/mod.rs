@@ -51,4 +51,4 @@ pub use choice::Choice;
 pub use export::export;
 pub use groups::Groups;
 pub use settings::{Prediction, calibrate, classes_of, releases, terms, unit};
-pub use write::Writer;
+pub use write::{Writer, positions};

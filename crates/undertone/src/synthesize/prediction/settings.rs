@@ -89,6 +89,11 @@ impl Prediction {
         })
     }
 
+    /// The ledger's only entry.
+    pub fn announced(&self) -> Vec<Part> {
+        vec![Part { event: Event::Exponential { range: self.range }, count: self.most_tokens }]
+    }
+
     /// Why the rows are not private, if they are not.
     pub fn not_private_because(&self) -> Option<String> {
         let seed = self.seed?;
@@ -125,7 +130,7 @@ pub fn classes_of(
 
 /// The terms of the ledger.
 pub fn terms(prediction: &Prediction, classes: &Classes, id: String) -> Result<Terms> {
-    let Prediction { data, range, most_tokens, .. } = prediction;
+    let Prediction { data, range, .. } = prediction;
     let event = Event::Exponential { range: *range };
     event.validate().map_err(Error::Accounting)?;
     let mut assumptions = Vec::new();
@@ -153,7 +158,7 @@ pub fn terms(prediction: &Prediction, classes: &Classes, id: String) -> Result<T
         threat: Threat::Central,
         mode: if prediction.seed.is_some() { Mode::Seeded } else { Mode::Proved },
         assumptions,
-        announced: vec![Part { event, count: *most_tokens }],
+        announced: prediction.announced(),
     })
 }
 

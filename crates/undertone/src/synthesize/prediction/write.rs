@@ -20,6 +20,25 @@ use undertone_accounting::Event;
 /// Maximum number of sequences that are computed together.
 const SEQUENCES: usize = 64;
 
+/// Number of tokens of an example with its prompt, the prompt again, and a text. Rejects a model
+/// that cannot generate texts of this length.
+pub fn positions(model: &Model, max_tokens: usize) -> Result<usize> {
+    if model.network.head.task_head != TaskHead::CausalLanguageModel {
+        return Err(Error::Model(model::Error::Request(
+            "this model cannot generate text; use a causal language model".to_owned(),
+        )));
+    }
+    let most = 2 * max_tokens + 8;
+    match most > model.network.max_positions {
+        false => Ok(most),
+        true => Err(Error::Model(model::Error::Request(format!(
+            "--max-tokens {max_tokens} needs {most} positions, for an example and a text, but the \
+             model has {}; lower it",
+            model.network.max_positions
+        )))),
+    }
+}
+
 /// A public model that private examples steer.
 pub struct Writer<'a> {
     model: &'a Model,
@@ -44,22 +63,8 @@ impl<'a> Writer<'a> {
         (classes, groups): (&Classes, &'a Groups),
         secret: &Secret,
     ) -> Result<Self> {
-        if model.network.head.task_head != TaskHead::CausalLanguageModel {
-            return Err(Error::Model(model::Error::Request(
-                "synthetic rows are written by a causal language model, and this model is none"
-                    .to_owned(),
-            )));
-        }
         let data = &prediction.data;
-        // An example with its prompt, the prompt again, and the text.
-        let most = 2 * data.max_tokens + 8;
-        if most > model.network.max_positions {
-            return Err(Error::Model(model::Error::Request(format!(
-                "--max-tokens {} needs {most} positions, for an example and a text, and the model \
-                 has {}; lower it",
-                data.max_tokens, model.network.max_positions
-            ))));
-        }
+        let most = positions(model, data.max_tokens)?;
         let prompts = (classes.classes.iter())
             .map(|class| prompt_of(&data.prompt, &classes.columns, &class.values))
             .collect::<Result<_>>()?;
@@ -149,9 +154,9 @@ impl<'a> Writer<'a> {
         Ok(contexts)
     }
 
-    /// As much of an example as a text may have.
+    /// The example, truncated to the token limit of a text.
     fn shortened<'t>(&self, example: &'t str) -> Result<&'t str> {
-        // Longer tokens than of 32 bytes are rare, and only shorten the example further.
+        // Tokens longer than 32 bytes are rare; they only truncate it further.
         let example = beginning(example, 32 * self.most_tokens);
         let tokens = self.tokenizer.with_bytes(example)?;
         let end = tokens.get(self.most_tokens).map_or(example.len(), |(_, bytes)| bytes.start);
@@ -159,7 +164,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes all texts, or resumes doing so; `progress` is called with the number of texts so far,
-    /// before each of them, and says whether to go on.
+    /// before each of them, and returns an error to stop.
     pub fn write_all(
         &self,
         classes: &Classes,

@@ -100,5 +100,32 @@ fn a_model_that_writes_no_rows_is_given_up() {
     };
     let mut blank = |_: u64, classes: &[usize]| Ok(vec![" ".to_owned(); classes.len()]);
     let error = sample(&sampling, &mut blank, &mut |_| ()).unwrap_err().to_string();
-    assert!(error.contains("only 0 of 312 sampled texts are rows (312 blank)"), "{error}");
+    assert!(
+        error.contains("only 0 of 1000 sampled texts could be parsed as rows (1000 blank)"),
+        "{error}"
+    );
+}
+
+/// Any first part of the rows has the classes in the shares of the quotas.
+#[test]
+fn classes_are_interleaved() {
+    let quotas = [147, 88, 65];
+    let classes = next_round(&quotas, &[0, 0, 0], 300);
+    assert_eq!(classes.len(), 300);
+    for first in 1..=300 {
+        for (class, quota) in quotas.iter().enumerate() {
+            let count = classes[..first].iter().filter(|&&own| own == class).count() as f64;
+            let share = first as f64 * *quota as f64 / 300.0;
+            assert!((count - share).abs() <= 2.0, "{count} of class {class} in {first} rows");
+        }
+    }
+    let mut by_rounds = Vec::new();
+    let mut done = [0; 3];
+    while by_rounds.len() < 300 {
+        for class in next_round(&quotas, &done, 7) {
+            done[class] += 1;
+            by_rounds.push(class);
+        }
+    }
+    assert_eq!(by_rounds, classes, "the size of rounds does not matter if no text is rejected");
 }

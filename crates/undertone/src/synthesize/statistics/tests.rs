@@ -1,7 +1,7 @@
 //! Tests of `statistics.rs`.
 
 use super::*;
-use crate::data::{Example, Tally};
+use crate::data::Tally;
 use crate::synthesize::Class;
 
 /// Three classes with prompts [1], [2] and [3].
@@ -33,49 +33,62 @@ fn data(units: usize, examples: &[(u32, u32, usize)]) -> Dataset {
     }
 }
 
-/// Whatever the rows of a unit are, it adds vectors of ℓ2 norm at most 1 and ℓ1 norm 1 to each
-/// histogram; a unit whose rows are all alike attains the bound.
+fn counts(classes: &Classes, data: &Dataset) -> ClippedCounts {
+    ClippedCounts::of(classes, data, &[7; 32])
+}
+
+/// Whatever the rows of a unit are, and whoever else there is, it adds 1 to one class and to one
+/// length.
 #[test]
-fn a_unit_weighs_one() {
-    let norms = |counts: &ClippedCounts| -> [f64; 2] {
-        [&counts.classes, &counts.lengths].map(|all| all.iter().map(|x| x * x).sum::<f64>().sqrt())
-    };
+fn a_unit_counts_once() {
     let mut state = 3_u64;
     let mut below = |count: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_041);
         (state >> 33) % count
     };
     for rows in 1..40 {
-        let row = |_| (0, 1 + below(3) as u32, 1 + below(63) as usize);
-        let rows: Vec<(u32, u32, usize)> = (0..rows).map(row).collect();
-        let counts = ClippedCounts::of(&classes(), &data(1, &rows));
-        for (all, norm) in [&counts.classes, &counts.lengths].iter().zip(norms(&counts)) {
-            assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-12 && norm <= 1.0 + 1e-12);
+        let mut row = |unit| (unit, 1 + below(3) as u32, 1 + below(63) as usize);
+        let others: Vec<(u32, u32, usize)> = (0..20).map(|i| row(i % 4)).collect();
+        let own: Vec<(u32, u32, usize)> = (0..rows).map(|_| row(4)).collect();
+        let without = counts(&classes(), &data(4, &others));
+        let with = counts(&classes(), &data(5, &[others, own].concat()));
+        for (with, without) in
+            [(&with.classes, &without.classes), (&with.lengths, &without.lengths)]
+        {
+            let mut moved: Vec<f64> = with.iter().zip(without).map(|(a, b)| a - b).collect();
+            moved.retain(|&difference| difference != 0.0);
+            assert_eq!(moved, [1.0]);
         }
     }
-    let alike = ClippedCounts::of(&classes(), &data(1, &[(0, 2, 5); 7]));
-    assert!(norms(&alike).iter().all(|norm| (norm - 1.0).abs() < 1e-12), "{alike:?}");
     // An audit's canary has its own prompt and no class.
-    let other = ClippedCounts::of(&classes(), &data(1, &[(0, 8, 5)]));
-    assert_eq!(norms(&other), [0.0, 1.0]);
+    let other = counts(&classes(), &data(1, &[(0, 8, 5)]));
+    assert_eq!((other.classes.iter().sum(), other.lengths.iter().sum()), (0.0, 1.0));
+    // Any of the rows may be the one that counts.
+    let rows = [(0, 1, 1), (0, 2, 2), (0, 3, 3)];
+    let classes_counted = (0..60).map(|key| {
+        let counts = ClippedCounts::of(&classes(), &data(1, &rows), &[key; 32]);
+        counts.classes.iter().position(|&count| count == 1.0).unwrap()
+    });
+    assert_eq!(classes_counted.collect::<std::collections::BTreeSet<_>>().len(), 3);
 }
 
 #[test]
 fn units_are_counted_by_class_and_length() {
-    let rows = [(0, 1, 1), (1, 3, 2), (1, 1, 3), (2, 3, 63)];
-    let counts = ClippedCounts::of(&classes(), &data(3, &rows)).exact();
-    assert_eq!(counts.classes, [1.5, 0.0, 1.5]);
-    assert_eq!((counts.lengths[0], counts.lengths[1], counts.lengths[31]), (1.5, 0.5, 1.0));
+    let rows = [(0, 1, 1), (1, 3, 2), (1, 3, 2), (2, 3, 63), (3, 1, 1)];
+    let of_three = counts(&classes(), &data(4, &rows)).exact();
+    assert_eq!(of_three.classes, [2.0, 0.0, 2.0]);
+    let lengths = &of_three.lengths;
+    assert_eq!((lengths[0], lengths[31], lengths.iter().sum()), (3.0, 1.0, 4.0));
     let single = Classes { classes: classes().classes[..1].to_vec(), ..classes() };
-    let counts = ClippedCounts::of(&single, &data(3, &rows)).exact();
-    assert!(counts.classes.is_empty(), "with one class, its count is not released");
+    let of_one = counts(&single, &data(4, &rows)).exact();
+    assert!(of_one.classes.is_empty(), "with one class, its count is not released");
 }
 
 /// Every number gets Gaussian noise of the recorded std, which differs for each secret.
 #[test]
 fn every_count_gets_the_recorded_noise() {
     let event = Event::Gaussian { noise_multiplier: 3.0, sensitivity: 2_f64.sqrt() };
-    let counts = ClippedCounts::of(&classes(), &data(2, &[(0, 1, 4), (1, 2, 9)]));
+    let counts = counts(&classes(), &data(2, &[(0, 1, 4), (1, 2, 9)]));
     let noised = |seed: u64, std: f64| {
         let (noise, recorded) =
             (Noise::new(&Secret::from_seed(seed)), Recorded::in_tests(event, 1));

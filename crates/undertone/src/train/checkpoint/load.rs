@@ -33,7 +33,10 @@ pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey, ranks: &Ran
     let reader = Reader { path, ranks, tensors };
     learner.optimizer.restore(steps.of_optimizer);
     let device = learner.model.device().clone();
-    let mut averages = Vec::new();
+    let (mut averages, mut filtered, mut previous) = (Vec::new(), Vec::new(), Vec::new());
+    let on_device = |values| -> Result<Matrix> {
+        Ok(Matrix::Host(values).to_device(&device).map_err(model::Error::from)?)
+    };
     for id in learner.trainable() {
         let parameter = learner.model.parameters.get(id);
         let (name, shape) = (parameter.name.clone(), parameter.value.shape());
@@ -51,9 +54,19 @@ pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey, ranks: &Ran
         }
         if let Some(average) = read("average")? {
             for (_, slice) in learner.own_slices(id, &average) {
-                averages.push(Matrix::Host(slice).to_device(&device).map_err(model::Error::from)?);
+                averages.push(on_device(slice)?);
             }
         }
+        if let (Some(gradient), Some(before)) = (read("filtered")?, read("previous")?) {
+            for (_, slice) in learner.own_slices(id, &gradient) {
+                filtered.push(on_device(slice)?);
+            }
+            let before = Matrix::from_vec(shape[0], shape[1], before).to_device(&device);
+            previous.push((id, before.map_err(model::Error::from)?));
+        }
+    }
+    if let Some(filter) = &mut learner.filter {
+        filter.restore(filtered, previous);
     }
     if let Some(average) = &mut learner.average {
         average.restore(steps.averaged, averages);

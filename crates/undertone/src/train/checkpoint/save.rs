@@ -92,6 +92,10 @@ fn tensors(learner: &Learner) -> Vec<Tensor> {
         if learner.average.as_ref().is_some_and(|average| average.count() > 0) {
             add("average", Source::Shared(id, Kept::Average));
         }
+        if learner.filter.is_some() && learner.optimizer.steps() > 0 {
+            add("filtered", Source::Shared(id, Kept::Filtered));
+            add("previous", Source::Shared(id, Kept::Previous));
+        }
     }
     let state = learner.method().map(|method| method.allocator().state()).unwrap_or_default();
     for (name, values) in state {
