@@ -37,6 +37,7 @@
 mod atomic;
 mod error;
 mod file;
+mod place;
 mod read;
 mod resolved;
 
@@ -55,6 +56,7 @@ pub use file::{
     SyntheticFormat, TaskName, TrainingSection, Tuning, WeightAverage, WrittenRun, edit_distance,
     key_named,
 };
+pub use place::{last_component, real_path};
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Registered, Releases, Resolved};
 
