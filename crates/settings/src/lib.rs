@@ -41,7 +41,7 @@ mod place;
 mod read;
 mod resolved;
 
-pub use atomic::{part_of, write_atomically, write_json};
+pub use atomic::{create_secret, part_of, write_atomically, write_json, write_secret_atomically};
 pub use error::{Error, Result};
 pub use file::{
     AccountedBatch, ActivationRule, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip,
