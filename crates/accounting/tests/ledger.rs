@@ -214,6 +214,7 @@ fn one_writer_at_a_time() {
     let first = Ledger::open(&path).unwrap();
     let second = Ledger::open(&path);
     assert!(matches!(second, Err(Error::Ledger { problem, .. }) if problem.contains("in use")));
+    assert_eq!(Ledger::read(&path).unwrap().entries(), 3, "readers are not excluded");
     drop(first);
     Ledger::open(&path).unwrap();
 }

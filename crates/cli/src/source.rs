@@ -218,7 +218,8 @@ pub fn list(texts: &[String]) -> String {
 
 /// The run-file key of a model: `path` for a folder, `hub` for a name.
 pub fn key_of_model(model: &str) -> &'static str {
-    let is_folder = Path::new(model).exists() || model.starts_with(['.', '/']);
+    let is_path = model.starts_with(['.', '/']) || model.contains(['\\', ':']);
+    let is_folder = is_path || Path::new(model).exists();
     if is_folder { "path" } else { "hub" }
 }
 

@@ -101,11 +101,7 @@ impl SigningKey {
 
 /// Writes a new file that only its owner can read.
 pub fn write_secret(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.create_new(true).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path).map_err(Error::io(path))?;
+    let mut file = undertone_run::create_secret(path).map_err(Error::io(path))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::io(path))
 }
 

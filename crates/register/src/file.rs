@@ -20,7 +20,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use undertone_settings::write_atomically;
+use undertone_settings::{real_path, write_atomically};
 
 /// Maximum time to wait for other processes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -78,7 +78,7 @@ impl FileStore {
         match std::fs::metadata(path) {
             // Under its real name, after resolving links: the head is beside that file.
             Ok(metadata) if metadata.is_file() => {
-                let path = path.canonicalize().map_err(Error::io(path, "could not be opened"))?;
+                let path = real_path(path).map_err(Error::io(path, "could not be opened"))?;
                 Ok(Self { path })
             }
             Ok(_) => Err(Error::refused(format!("{} is not a register", path.display()))),

@@ -6,6 +6,7 @@ use crate::folder::Run;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use undertone_run::last_component;
 
 /// Keys of a run file whose values are paths.
 const KEYS: [&str; 5] = ["train", "validation", "public", "file", "path"];
@@ -14,7 +15,7 @@ const KEYS: [&str; 5] = ["train", "validation", "public", "file", "path"];
 pub fn rename(runs: &mut [Run]) {
     let mut taken = BTreeSet::new();
     for run in runs {
-        run.name = free(last(&run.name), &mut taken);
+        run.name = free(last_component(&run.name), &mut taken);
     }
 }
 
@@ -31,7 +32,7 @@ pub fn hide_paths(document: &mut Document, runs: &[Run]) {
     }
     let (mut taken, mut names) = (BTreeSet::new(), BTreeMap::new());
     for path in paths {
-        names.insert(path.clone(), free(last(&path), &mut taken));
+        names.insert(path.clone(), free(last_component(&path), &mut taken));
     }
     // One path may be a prefix of another.
     let mut names: Vec<(String, String)> = names.into_iter().collect();
@@ -89,11 +90,6 @@ fn is_path(text: &str) -> bool {
     parts > 1 && (!is_hub_name || Path::new(text).exists())
 }
 
-/// The last component of a path.
-fn last(path: &str) -> &str {
-    path.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or(path)
-}
-
 /// The name, with a number appended if another file has the same name.
 fn free(name: &str, taken: &mut BTreeSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name} ({number})"));
@@ -116,8 +112,6 @@ mod tests {
         for name in ["a.csv", "bert-base-uncased", "sentence-transformers/all-MiniLM"] {
             assert!(!is_path(name), "{name}");
         }
-        assert_eq!(last("/data/a.csv"), "a.csv");
-        assert_eq!(last("runs/first/"), "first");
     }
 
     #[test]

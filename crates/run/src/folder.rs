@@ -319,9 +319,7 @@ impl RunPaths {
     /// under [`RunPaths::training_rows`] or [`RunPaths::validation_rows`].
     pub fn keep_rows(&self, path: &Path, rows: &[serde_json::Map<String, Value>]) -> Result<()> {
         fs::create_dir_all(self.private()).map_err(Error::io(&self.private()))?;
-        crate::write_atomically(path, |out| {
-            #[cfg(unix)]
-            out.get_ref().set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        crate::write_secret_atomically(path, |out| {
             for row in rows {
                 serde_json::to_writer(&mut *out, row)?;
                 out.write_all(b"\n")?;
@@ -503,15 +501,10 @@ impl RunFolder {
     }
 
     /// Saves the secret of an unseeded run, readable only by the file's owner. The file must be
-    /// new: an existing one may be readable by others, or be a link to a location where others can
-    /// read it.
+    /// new.
     pub fn keep_secret(&self, secret: &[u8; 32]) -> Result<()> {
         let path = self.secret();
-        let mut options = OpenOptions::new();
-        options.create_new(true).write(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path).map_err(Error::io(&path))?;
+        let mut file = crate::create_secret(&path).map_err(Error::io(&path))?;
         file.write_all(secret).and_then(|()| file.sync_all()).map_err(Error::io(&path))
     }
 

@@ -35,8 +35,7 @@ struct Written {
 impl Written {
     fn own() -> Self {
         let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-        let host = read("/proc/sys/kernel/hostname").or_else(|| std::env::var("HOSTNAME").ok());
-        let host = host.unwrap_or_else(|| "localhost".to_owned());
+        let host = crate::host_name().unwrap_or_else(|| "localhost".to_owned());
         let machine = read("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| host.clone());
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let begun = now.map_or(0, |now| now.as_nanos() as u64);

@@ -19,6 +19,7 @@ mod events;
 mod figures;
 mod finished;
 mod folder;
+mod host;
 mod identity;
 mod lease;
 mod metrics;
@@ -37,6 +38,7 @@ pub use events::{EVENTS_VERSION, EventLog};
 pub use figures::{Audience, Evaluation, Figure};
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked, private_labels, run_of};
+pub use host::host_name;
 pub use identity::Identity;
 pub use metrics::{
     ClassificationMetrics, LanguageMetrics, Metrics, MetricsWriter, Record, ReleasedMetric,

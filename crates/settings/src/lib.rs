@@ -37,10 +37,11 @@
 mod atomic;
 mod error;
 mod file;
+mod place;
 mod read;
 mod resolved;
 
-pub use atomic::{part_of, write_atomically, write_json};
+pub use atomic::{create_secret, part_of, write_atomically, write_json, write_secret_atomically};
 pub use error::{Error, Result};
 pub use file::{
     AccountedBatch, ActivationRule, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip,
@@ -55,6 +56,7 @@ pub use file::{
     SynthesisSection, SyntheticFormat, TaskName, TrainingSection, Tuning, WeightAverage,
     WrittenRun, edit_distance, key_named,
 };
+pub use place::{last_component, real_path};
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Registered, Releases, Resolved};
 

@@ -4,6 +4,7 @@ use super::cpu::parallel::awake;
 use super::cuda::batch_invariant;
 use super::{CudaDevice, Error, Result};
 use crate::Precision;
+use std::process::Command;
 
 /// A CPU or GPU device.
 #[derive(Clone, Debug)]
@@ -115,19 +116,32 @@ impl Device {
         match self {
             Self::Cuda(device) => format!("cuda ({})", device.machine()),
             Self::Cpu => match processor() {
-                Some(models) => format!("host ({})", models.join(", ")),
-                None => "host".to_owned(),
+                models if models.is_empty() => "host".to_owned(),
+                models => format!("host ({})", models.join(", ")),
             },
         }
     }
 }
 
-/// Model and cache size of the processor; the cache size determines how products are split into
-/// blocks.
-fn processor() -> Option<Vec<String>> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+/// Model and cache size of the processor, as far as the system names them; the cache size
+/// determines how products are split into blocks.
+fn processor() -> Vec<String> {
+    let Ok(text) = std::fs::read_to_string("/proc/cpuinfo") else {
+        // Windows sets this variable.
+        let name = std::env::var("PROCESSOR_IDENTIFIER").ok().or_else(brand);
+        return name.into_iter().collect();
+    };
     let value = |key| {
         text.lines().find_map(|line: &str| Some(line.strip_prefix(key)?.split_once(':')?.1.trim()))
     };
-    Some(["model name", "cache size"].into_iter().filter_map(value).map(str::to_owned).collect())
+    // On ARM, Linux reports numbers instead of a name.
+    let keys = ["model name", "cache size", "CPU implementer", "CPU part"];
+    keys.into_iter().filter_map(value).map(str::to_owned).collect()
+}
+
+/// The processor's name on macOS.
+fn brand() -> Option<String> {
+    let asked = Command::new("sysctl").args(["-n", "machdep.cpu.brand_string"]).output().ok()?;
+    let name = String::from_utf8(asked.stdout).ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }

@@ -12,7 +12,7 @@
 //! - A line torn by a crash counts as spent. Its content may be lost, so the first line announces
 //!   the costliest entry of each kind that may follow. Costlier entries are refused, and a torn
 //!   line counts as one of each kind.
-//! - One process at a time: the file is locked while it is open for writing.
+//! - One writer at a time: the file is locked while it is open for writing, for other writers only.
 //!
 //! The file is UTF-8 with one JSON object per line. The first line has the terms; each other line
 //! has `entry`, `event` and `count` (or `repair`), `previous` and `hash`. The hash is SHA-256 over
@@ -64,10 +64,9 @@ impl Ledger {
         if is_there() {
             return Err(exists());
         }
-        let mut file = open_or_create(&aside).map_err(problem)?;
-        if file.try_lock().is_err() {
+        let Some(mut file) = open_or_create(&aside, open_alone).map_err(problem)? else {
             return Err(in_use(&path));
-        }
+        };
         // Check again, now that nobody else can create it.
         if is_there() {
             return Err(exists());
@@ -133,10 +132,10 @@ impl Ledger {
         let path = path.as_ref().to_path_buf();
         let problem = |e: std::io::Error| io_failure(&path, "could not be opened", e);
         check_regular(&path)?;
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(problem)?;
-        if file.try_lock().is_err() {
+        let opened = open_alone(OpenOptions::new().read(true).write(true), &path);
+        let Some(mut file) = opened.map_err(problem)? else {
             return Err(in_use(&path));
-        }
+        };
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(problem)?;
         let (mut ledger, sound) = Ledger::from_bytes(path, &bytes, &mut |_| Ok(()))?;
@@ -405,17 +404,41 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| io_failure(path, "could not be read", e))
 }
 
-/// Opens a file for writing, creating it if necessary, and never follows a symbolic link.
-fn open_or_create(path: &Path) -> std::io::Result<File> {
-    match OpenOptions::new().write(true).create_new(true).open(path) {
+/// Opens a file for writing with `open`, creating it if necessary, and never follows a symbolic
+/// link.
+fn open_or_create<T>(
+    path: &Path,
+    open: impl Fn(&mut OpenOptions, &Path) -> std::io::Result<T>,
+) -> std::io::Result<T> {
+    match open(OpenOptions::new().write(true).create_new(true), path) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             if !path.symlink_metadata()?.is_file() {
                 let message = format!("{} is not a regular file; remove it", path.display());
                 return Err(std::io::Error::new(e.kind(), message));
             }
-            OpenOptions::new().write(true).open(path)
+            open(OpenOptions::new().write(true), path)
         }
         opened => opened,
+    }
+}
+
+/// Opens a file for writing, and excludes other writers until it is closed; `None` if there is
+/// another writer. Readers are not affected.
+#[cfg(not(windows))]
+fn open_alone(options: &mut OpenOptions, path: &Path) -> std::io::Result<Option<File>> {
+    let file = options.open(path)?;
+    Ok(file.try_lock().is_ok().then_some(file))
+}
+
+/// The same on Windows, where a lock would also exclude readers, unlike the sharing mode.
+#[cfg(windows)]
+fn open_alone(options: &mut OpenOptions, path: &Path) -> std::io::Result<Option<File>> {
+    use std::os::windows::fs::OpenOptionsExt;
+    const SHARE_READING_AND_DELETING: u32 = 1 | 4;
+    const SHARING_VIOLATION: i32 = 32;
+    match options.share_mode(SHARE_READING_AND_DELETING).open(path) {
+        Err(e) if e.raw_os_error() == Some(SHARING_VIOLATION) => Ok(None),
+        opened => opened.map(Some),
     }
 }
 
@@ -435,7 +458,7 @@ fn write_head(path: &Path, entries: u64, hash: &str) -> Result<()> {
     let (aside, target) = (beside(path, "head.new"), beside(path, "head"));
     let text = serde_json::to_string(&head).expect("a number and a string");
     let write = || -> std::io::Result<()> {
-        let mut file = open_or_create(&aside)?;
+        let mut file = open_or_create(&aside, |options, path| options.open(path))?;
         file.set_len(0)?;
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
@@ -463,9 +486,11 @@ fn read_head(path: &Path) -> Result<Head> {
 
 /// Makes a rename durable across a power failure, where the system supports it.
 fn sync_folder(path: &Path) {
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty())
-        && let Ok(folder) = File::open(folder)
-    {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if let Ok(folder) = File::open(folder) {
         let _ = folder.sync_all();
     }
 }

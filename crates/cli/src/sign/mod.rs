@@ -15,11 +15,10 @@ pub use manifest::hash;
 use manifest::{Manifest, NAME};
 use minisign::SecretKey;
 use serde_json::json;
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use undertone_run::{RunPaths, read_settings, write_atomically};
+use undertone_run::{RunPaths, create_secret, read_settings, write_atomically};
 
 /// Sign a finished run's weights together with its ledger, card and guarantee
 ///
@@ -133,11 +132,7 @@ fn new_key(path: &Path, output: Output) -> Outcome {
     if public.symlink_metadata().is_ok() {
         return Err(Failure::arguments(format!("{} exists already", public.display())));
     }
-    let mut options = OpenOptions::new();
-    options.create_new(true).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path).map_err(|e| match e.kind() {
+    let mut file = create_secret(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => {
             Failure::arguments(format!("{} exists already", path.display()))
         }

@@ -67,7 +67,7 @@ pub struct BaseModel {
 impl BaseModel {
     /// The model that [`locate`] finds under this path or name.
     pub fn named(path_or_name: &str) -> Self {
-        if let Ok(folder) = Path::new(path_or_name).canonicalize() {
+        if let Ok(folder) = undertone_settings::real_path(Path::new(path_or_name)) {
             return Self { name: folder.display().to_string(), revision: None };
         }
         match path_or_name.split_once('@') {

@@ -26,7 +26,7 @@ impl Index {
         let mut files = BTreeMap::new();
         for (tensor, file) in map {
             let file = file.as_str().ok_or_else(|| wrong("weight_map must name files".into()))?;
-            if file.is_empty() || file.contains(['/', '\\']) || file.starts_with('.') {
+            if file.is_empty() || file.contains(['/', '\\', ':']) || file.starts_with('.') {
                 return Err(wrong(format!(
                     "names the file {file:?}, which is outside of the folder"
                 )));

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::hex::{Hash, hash, hash_file, hex, unhex};
 use crate::task::{PublicFile, Task};
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -173,11 +173,16 @@ pub fn fetch_pre(home: &Home, pinned: &mut Pinned, client: &mut Client) -> Resul
 
 /// Downloads a file in parts, and resumes where an interrupted call stopped.
 fn download(client: &mut Client, file: &PublicFile, path: &Path) -> Result<()> {
-    let mut out =
-        OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(path))?;
-    let mut have = out.metadata().map_err(Error::io(path))?.len();
+    // Not `append`, with which Windows could not cut the file.
+    let mut out = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .map_err(Error::io(path))?;
+    let mut have = out.seek(SeekFrom::End(0)).map_err(Error::io(path))?;
     if have > file.bytes {
-        out.set_len(0).map_err(Error::io(path))?;
+        out.set_len(0).and_then(|()| out.rewind()).map_err(Error::io(path))?;
         have = 0;
     }
     while have < file.bytes {

@@ -20,10 +20,10 @@ pub struct Home {
 /// The default owner's folder: one for each user of the machine, so the ledgers of all tasks are in
 /// one place.
 pub fn default_home() -> Option<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let data = of("XDG_DATA_HOME").map(PathBuf::from);
-    let data = data.or_else(|| Some(PathBuf::from(of("HOME")?).join(".local/share")));
-    Some(data?.join("undertone/owner"))
+    let given = |path: &PathBuf| !path.as_os_str().is_empty();
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(given);
+    let home = || Some(std::env::home_dir().filter(given)?.join(".local/share"));
+    Some(data.or_else(home)?.join("undertone/owner"))
 }
 
 impl Home {

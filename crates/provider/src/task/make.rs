@@ -10,7 +10,7 @@ use std::path::Path;
 use undertone::Plan;
 use undertone::method::local::split::{OwnerHalf, Split};
 use undertone::tensor::Device;
-use undertone_run::write_atomically;
+use undertone_run::{last_component, write_atomically};
 
 /// A task file: a run file without training data.
 #[derive(Debug)]
@@ -134,9 +134,7 @@ fn base_model(plan: &Plan, origin: &Path) -> Result<BaseModel> {
     let name = match (&plan.model.hub, &plan.model.path) {
         (Some(hub), _) => hub.clone(),
         // The path on the provider's machine stays private.
-        (None, Some(path)) => {
-            path.trim_end_matches('/').rsplit('/').next().unwrap_or("model").to_owned()
-        }
+        (None, Some(path)) => last_component(path).to_owned(),
         (None, None) => "model".to_owned(),
     };
     // The Hub's cache stores revision R in snapshots/R.

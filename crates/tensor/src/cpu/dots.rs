@@ -15,32 +15,34 @@ pub fn all_pairs<S: Simd>(
     right: [&[f32]; WIDTH],
     weights: Option<&[f32]>,
 ) -> [[f32; WIDTH]; HEIGHT] {
-    let (left, left_ends) = halves(left.map(|row| S::as_simd_f32s(row)));
-    let (right, right_ends) = halves(right.map(|row| S::as_simd_f32s(row)));
+    let (left, left_ends) = (each(left, |row| S::as_simd_f32s(row).0), each(left, rest::<S>));
+    let (right, right_ends) = (each(right, |row| S::as_simd_f32s(row).0), each(right, rest::<S>));
     let steps = left[0].len();
-    let left: [_; HEIGHT] = left.map(|row| &row[..steps]);
-    let right: [_; WIDTH] = right.map(|row| &row[..steps]);
+    let left = each(left, |row| &row[..steps]);
+    let right = each(right, |row| &row[..steps]);
     let mut sums = [[simd.splat_f32s(0.0); WIDTH]; HEIGHT];
-    let (whole, rest) = S::as_simd_f32s(weights.unwrap_or(&[]));
+    let (whole, last_weights) = S::as_simd_f32s(weights.unwrap_or(&[]));
     if weights.is_some() {
         let whole = &whole[..steps];
         for k in 0..steps {
-            let mut b = right.map(|row| row[k]);
+            let mut b = each(right, |row| row[k]);
             for weighted in &mut b {
                 *weighted = simd.mul_f32s(*weighted, whole[k]);
             }
-            add_products(simd, &mut sums, left.map(|row| row[k]), b);
+            add_products(simd, &mut sums, each(left, |row| row[k]), b);
         }
     } else {
         for k in 0..steps {
-            add_products(simd, &mut sums, left.map(|row| row[k]), right.map(|row| row[k]));
+            let (a, b) = (each(left, |row| row[k]), each(right, |row| row[k]));
+            add_products(simd, &mut sums, a, b);
         }
     }
     let mut out = [[0.0; WIDTH]; HEIGHT];
-    for i in 0..HEIGHT {
-        for j in 0..WIDTH {
-            for (k, (x, y)) in left_ends[i].iter().zip(right_ends[j]).enumerate() {
-                out[i][j] += x * (y * rest.get(k).copied().unwrap_or(1.0));
+    for k in 0..left_ends[0].len() {
+        let weight = last_weights.get(k).copied().unwrap_or(1.0);
+        for i in 0..HEIGHT {
+            for j in 0..WIDTH {
+                out[i][j] += left_ends[i][k] * (right_ends[j][k] * weight);
             }
         }
     }
@@ -79,12 +81,21 @@ fn add_products<S: Simd>(
     }
 }
 
-/// Splits each row into whole vectors and the remainder.
+/// What remains of a row after its whole vectors.
 #[inline(always)]
-fn halves<'a, V, const N: usize>(
-    rows: [(&'a [V], &'a [f32]); N],
-) -> ([&'a [V]; N], [&'a [f32]; N]) {
-    (rows.map(|row| row.0), rows.map(|row| row.1))
+fn rest<S: Simd>(row: &[f32]) -> &[f32] {
+    S::as_simd_f32s(row).1
+}
+
+/// Applies `change` to each value. This is [`array::map`], except that it is always inlined: a call
+/// in the loop over a row would keep all sums in memory.
+#[inline(always)]
+pub fn each<T: Copy, U: Copy, const N: usize>(values: [T; N], change: impl Fn(T) -> U) -> [U; N] {
+    let mut changed = [change(values[0]); N];
+    for i in 1..N {
+        changed[i] = change(values[i]);
+    }
+    changed
 }
 
 /// The sum of each of eight rows. Two rows are folded into one whose halves hold their partial

@@ -130,17 +130,30 @@ impl WithSimd for Task<'_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
+        match WIDTH * size_of::<f32>() / size_of::<S::f32s>() {
+            4 => self.multiply::<S, 4>(simd),
+            2 => self.multiply::<S, 2>(simd),
+            _ => self.multiply::<S, 1>(simd),
+        }
+    }
+}
+
+impl Task<'_, '_> {
+    /// With few rows, `PARTS` registers of each line are multiplied together: a sum waits for its
+    /// previous multiplication, and only other sums can fill the time.
+    #[inline(always)]
+    fn multiply<S: Simd, const PARTS: usize>(self, simd: S) {
         for (panel, lines) in self.lines.chunks_exact(self.left.columns).enumerate() {
             let mut first = 0;
             for (height, left) in &self.left.groups {
                 let end = self.rows.len().min(first + height);
                 let place = (&mut self.rows[first..end], panel * WIDTH, self.how);
                 match height {
-                    1 => panel_product::<S, 1>(simd, place, lines, left),
-                    2 => panel_product::<S, 2>(simd, place, lines, left),
-                    4 => panel_product::<S, 4>(simd, place, lines, left),
-                    8 => panel_product::<S, 8>(simd, place, lines, left),
-                    _ => panel_product::<S, 16>(simd, place, lines, left),
+                    1 => panel_product::<S, 1, PARTS>(simd, place, lines, left),
+                    2 => panel_product::<S, 2, PARTS>(simd, place, lines, left),
+                    4 => panel_product::<S, 4, PARTS>(simd, place, lines, left),
+                    8 => panel_product::<S, 8, 1>(simd, place, lines, left),
+                    _ => panel_product::<S, 16, 1>(simd, place, lines, left),
                 }
                 first = end;
             }
@@ -152,27 +165,39 @@ impl WithSimd for Task<'_, '_> {
 const AHEAD: usize = 32;
 
 /// Multiplies one panel with up to `HEIGHT` rows, and writes or adds the result to these rows,
-/// starting at `column`.
+/// starting at `column`. Reads `PARTS` registers of each line at a time.
 #[inline(always)]
-fn panel_product<S: Simd, const HEIGHT: usize>(
+fn panel_product<S: Simd, const HEIGHT: usize, const PARTS: usize>(
     simd: S,
     (rows, column, how): (&mut [&mut [f32]], usize, Update),
     lines: &[Line],
     left: &[f32],
 ) {
     let lanes = size_of::<S::f32s>() / size_of::<f32>();
-    for part in 0..WIDTH.div_ceil(lanes) {
-        let mut sums = [simd.splat_f32s(0.0); HEIGHT];
-        for (line, x) in lines.iter().zip(left.chunks_exact(HEIGHT)) {
+    let (left, _) = left.as_chunks::<HEIGHT>();
+    let steps = lines.len().min(left.len());
+    let (lines, left) = (&lines[..steps], &left[..steps]);
+    for first in (0..WIDTH / lanes).step_by(PARTS) {
+        let mut sums = [[simd.splat_f32s(0.0); PARTS]; HEIGHT];
+        // A loop instead of iterators, whose functions the compiler may call for each line: the
+        // sums would be in memory.
+        for k in 0..steps {
+            let (line, x) = (&lines[k], &left[k]);
             prefetch((line as *const Line).wrapping_add(AHEAD));
-            let weights = S::as_simd_f32s(&line.0).0[part];
+            let weights = &S::as_simd_f32s(&line.0).0[first..first + PARTS];
             for i in 0..HEIGHT {
-                sums[i] = simd.mul_add_e_f32s(simd.splat_f32s(x[i]), weights, sums[i]);
+                let x = simd.splat_f32s(x[i]);
+                for part in 0..PARTS {
+                    sums[i][part] = simd.mul_add_e_f32s(x, weights[part], sums[i][part]);
+                }
             }
         }
-        let sums: &[f32] = bytemuck::cast_slice(&sums);
-        for (row, sums) in rows.iter_mut().zip(sums.chunks_exact(lanes)) {
-            for (out, sum) in row[column..].iter_mut().skip(part * lanes).zip(sums) {
+        // A copy, since a variable whose address is taken would be in memory throughout the loop
+        // above.
+        let finished = sums;
+        let sums: &[f32] = bytemuck::cast_slice(finished.as_flattened());
+        for (row, sums) in rows.iter_mut().zip(sums.chunks_exact(PARTS * lanes)) {
+            for (out, sum) in row[column..].iter_mut().skip(first * lanes).zip(sums) {
                 *out = if let Update::Add = how { *out + sum } else { *sum };
             }
         }

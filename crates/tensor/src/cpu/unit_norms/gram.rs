@@ -5,7 +5,7 @@ use super::{
     ColumnWeights, RUNNING, SLACK, Share, longest, not_negative, per_pair, rows, underflow,
 };
 use crate::Host;
-use crate::cpu::dots::{HEIGHT, WIDTH, all_pairs};
+use crate::cpu::dots::{HEIGHT, WIDTH, all_pairs, each};
 use crate::cpu::level::arch;
 use crate::cpu::matmul::multiply;
 use crate::cpu::view::Update;
@@ -100,13 +100,14 @@ fn add_pairs<S: Simd>(
     s: [usize; WIDTH],
     weights: Option<&[f32]>,
 ) {
-    let (left, right) = (t.map(|t| matrix.row(t)), s.map(|s| matrix.row(s)));
+    let (left, right) = (each(t, |t| matrix.row(t)), each(s, |s| matrix.row(s)));
     // There is one running sum per register lane, so narrow registers take shorter runs.
     let run = RUNNING * size_of::<S::f32s>() / size_of::<f32>();
     for start in (0..matrix.columns()).step_by(run) {
-        let run = start..matrix.columns().min(start + run);
-        let (left, right) = (left.map(|row| &row[run.clone()]), right.map(|row| &row[run.clone()]));
-        let products = all_pairs(simd, left, right, weights.map(|weights| &weights[run.clone()]));
+        let end = matrix.columns().min(start + run);
+        let (left, right) =
+            (each(left, |row| &row[start..end]), each(right, |row| &row[start..end]));
+        let products = all_pairs(simd, left, right, weights.map(|weights| &weights[start..end]));
         for i in 0..HEIGHT {
             for j in 0..WIDTH {
                 sums[i][j] += f64::from(products[i][j]);

@@ -288,12 +288,7 @@ fn reach(
 
 /// This machine's name, and the addresses at which others may reach it, most likely ones first.
 fn own_addresses(given: Option<&str>) -> (String, Vec<String>) {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .or_else(|| std::env::var("HOSTNAME").ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned());
+    let host = undertone_run::host_name().unwrap_or_else(|| "localhost".to_owned());
     // Nothing is sent: the system only reports which of its addresses it would use.
     let outward = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|socket| socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()));

@@ -47,13 +47,9 @@ impl Meeting {
         check_folder(folder)?;
         let path = folder.join(NAME);
         let part = folder.join(format!("{NAME}.{}", std::process::id()));
-        let mut options = fs::OpenOptions::new();
-        options.create_new(true).write(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let text = serde_json::to_string(self).unwrap_or_default();
         let _ = fs::remove_file(&part);
-        let mut file = options.open(&part).map_err(failed(&part))?;
+        let mut file = undertone_run::create_secret(&part).map_err(failed(&part))?;
         file.write_all(text.as_bytes()).map_err(failed(&part))?;
         file.sync_all().map_err(failed(&part))?;
         fs::rename(&part, &path).map_err(failed(&path))?;

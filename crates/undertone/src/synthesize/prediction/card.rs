@@ -5,7 +5,7 @@ use crate::synthesize::Classes;
 use crate::synthesize::card::{not_promised, table_of_classes};
 use crate::train::card::{guarantee_of, table};
 use undertone_accounting::Guarantee;
-use undertone_run::SampledFacts;
+use undertone_run::{SampledFacts, last_component};
 
 /// The card, as Markdown.
 pub fn card(
@@ -33,7 +33,7 @@ pub fn card(
 fn made(prediction: &Prediction, classes: &Classes, facts: &SampledFacts) -> String {
     let choice = prediction.choice();
     let rejected: u64 = facts.rejected.values().sum();
-    let model = prediction.model.trim_end_matches('/').rsplit('/').next().unwrap_or("model");
+    let model = last_component(&prediction.model);
     let rows = [
         ("model", model.to_owned()),
         ("rows", facts.rows.to_string()),

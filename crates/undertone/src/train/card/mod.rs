@@ -18,7 +18,7 @@ use loading::{loading, metadata};
 use serde_json::Value;
 use std::path::Path;
 use undertone_accounting::{Guarantee, rounded_up};
-use undertone_run::{Metrics, ModeName, Stopped, Summary, escape_markdown};
+use undertone_run::{Metrics, ModeName, Stopped, Summary, escape_markdown, last_component};
 
 /// The card of the model or adapter in a folder, as Markdown.
 pub fn card(summary: &Summary, folder: &Path) -> Result<String> {
@@ -40,18 +40,17 @@ fn hub_name(summary: &Summary) -> Option<&str> {
     let model = &summary.plan.model;
     let path = model.path.as_deref();
     // `model.path` also accepts a name on the Hub, which is not the path of a folder.
-    let named = path.filter(|path| path.split('/').count() == 2 && !path.starts_with(['/', '.']));
+    let named = path.filter(|path| {
+        let is_name = !path.starts_with(['/', '.']) && !path.contains(['\\', ':']);
+        is_name && path.split('/').count() == 2
+    });
     model.hub.as_deref().or_else(|| named.filter(|path| !Path::new(path).is_dir()))
 }
 
 /// The base model's name, without its local path.
 pub(crate) fn base(summary: &Summary) -> String {
-    let local =
-        |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or("model").to_owned();
-    hub_name(summary)
-        .map(str::to_owned)
-        .or_else(|| summary.plan.model.path.as_deref().map(local))
-        .unwrap_or_else(|| "model".to_owned())
+    let local = || summary.plan.model.path.as_deref().map(last_component);
+    hub_name(summary).or_else(local).unwrap_or("model").to_owned()
 }
 
 /// The serialized name of a value, such as `example` or `dp-sgd`.

@@ -84,7 +84,7 @@ impl Lanes<'_> {
     ) {
         let lanes_are_rows = self.lanes_are_rows();
         for half in 0..2 {
-            let parts = [0, 1, 2].map(|part| 2 * part + half);
+            let parts = [half, 2 + half, 4 + half];
             self.fill(block, first + 16 * half, k);
             if lanes_are_rows == (layout == Layout::LanesAreRows) {
                 split(block, lanes_are_rows, tiles, parts);
