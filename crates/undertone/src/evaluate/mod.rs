@@ -4,11 +4,13 @@
 mod bleu;
 mod by_class;
 mod metrics;
+mod ngrams;
 mod on_file;
 mod on_ranks;
 mod ranking;
 mod released;
 mod rouge;
+mod tokens;
 
 pub use bleu::Bleu;
 pub use by_class::{OfClass, by_class};
