@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The reference tokens of a text are those of the reference whose number of tokens is closest to
-//! the text's; of two equally close ones, the shorter. The k-th of the orders without a common n-gram
-//! counts as 2⁻ᵏ of an n-gram. BLEU is 0 if no word is in common, or if no text has four words.
+//! the text's; of two equally close ones, the shorter. The k-th of the orders without a common
+//! n-gram counts as 2⁻ᵏ of an n-gram. BLEU is 0 if no word is in common, or if no text has four
+//! words.
 
 use super::ngrams;
 use super::tokens::tokens;

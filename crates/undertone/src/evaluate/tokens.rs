@@ -27,6 +27,11 @@ pub(super) fn tokens(text: &str) -> Vec<String> {
     apart.split_whitespace().map(str::to_owned).collect()
 }
 
+/// The tokens of a text in lowercase.
+pub(super) fn lowercase_tokens(text: &str) -> Vec<String> {
+    tokens(text).into_iter().map(|token| token.to_lowercase()).collect()
+}
+
 /// Replaces non-overlapping pairs of adjacent characters, from left to right.
 fn in_pairs(text: &[char], replace: impl Fn(char, char) -> Option<[char; 4]>) -> Vec<char> {
     let (mut replaced, mut at) = (Vec::with_capacity(text.len()), 0);
