@@ -217,7 +217,9 @@ fn completions_are_generated_and_compared() {
     let answer = measured("2");
     assert!(answer["perplexity"].is_number() && answer["generated"]["texts"] == 2, "{answer}");
     let rouge = &answer["generated"]["rouge_l"];
-    assert!(answer["generated"]["bleu"].is_number(), "{answer}");
+    for metric in ["bleu", "nist", "cider"] {
+        assert!(answer["generated"][metric].is_number(), "{metric}: {answer}");
+    }
     assert_eq!(answer["generated"]["brevity_penalty"], 1.0, "{answer}");
     assert!((rouge.as_f64().unwrap() - 1.0).abs() < 1e-9, "{answer}");
     let all = measured("100");
@@ -257,6 +259,7 @@ fn a_completion_may_have_several_references() {
     assert_eq!((&generated["rouge_l"], &generated["beams"]), (&1.0.into(), &1.into()));
     let shown = said(&[&eval[..], &["--beams", "3"]].concat());
     assert!(shown.contains("1 text, 2 references, 3 beams"), "{shown}");
+    assert!(shown.contains("NIST") && shown.contains("CIDEr"), "{shown}");
     refused(&[&eval[..], &["--beams", "0"]].concat(), "--beams must be from 1");
 }
 

@@ -1,9 +1,11 @@
-//! Metrics compared with sacrebleu, rouge_score and scikit-learn, whose results
-//! fixtures/scores/make.py recorded.
+//! Metrics compared with sacrebleu, mteval, rouge_score, pycocoevalcap and scikit-learn, whose
+//! results fixtures/scores/make.py recorded.
 
 use serde_json::Value;
 use undertone::data::{Example, Target};
-use undertone::evaluate::{Bleu, Meter, Metrics, Prediction, Ranking, RougeL, by_class};
+use undertone::evaluate::{
+    Bleu, Cider, Meter, Metrics, Nist, Prediction, Ranking, RougeL, by_class,
+};
 use undertone::model::TaskHead;
 
 fn peers() -> Value {
@@ -21,11 +23,12 @@ fn assert_near(ours: f64, theirs: &Value, what: &str) {
 }
 
 #[test]
-fn bleu_and_rouge_are_those_of_the_packages() {
+fn metrics_of_texts_are_those_of_the_packages() {
     let peers = peers();
     for case in peers["texts"].as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
         let (mut bleu, mut rouge) = (Bleu::default(), RougeL::default());
+        let (mut nist, mut cider) = (Nist::default(), Cider::default());
         let pairs =
             case["said"].as_array().unwrap().iter().zip(case["references"].as_array().unwrap());
         for (said, references) in pairs {
@@ -33,10 +36,14 @@ fn bleu_and_rouge_are_those_of_the_packages() {
             let references: Vec<&str> = references.map(|text| text.as_str().unwrap()).collect();
             bleu.add(said.as_str().unwrap(), &references);
             rouge.add(said.as_str().unwrap(), &references);
+            nist.add(said.as_str().unwrap(), &references);
+            cider.add(said.as_str().unwrap(), &references);
         }
         assert_near(bleu.score(), &case["bleu"], name);
         assert_near(bleu.brevity_penalty(), &case["brevity_penalty"], name);
         assert_near(rouge.mean(), &case["rouge_l"], name);
+        assert_near(nist.score(), &case["nist"], name);
+        assert_near(cider.score(), &case["cider"], name);
     }
 }
 

@@ -1,4 +1,4 @@
-//! `eval --generate`: BLEU and ROUGE-L of generated completions.
+//! `eval --generate`: BLEU, NIST, ROUGE-L and CIDEr of generated completions.
 
 use super::arguments::Loaded;
 use super::data::DataArguments;
@@ -10,15 +10,16 @@ use std::collections::HashMap;
 use std::fmt;
 use undertone::collective::Ranks;
 use undertone::data::{Task, Tokenizer, read};
-use undertone::evaluate::{Bleu, RougeL};
+use undertone::evaluate::{Bleu, Cider, Nist, RougeL};
 use undertone::model::generate::{Settings, generate};
 use undertone_run::TaskName;
 
 /// Whether and how to generate completions.
 #[derive(Args)]
 pub struct ContinuationArguments {
-    /// Also generate completions of the first N different prompts and report BLEU and ROUGE-L, for
-    /// the completion task; rows with the same prompt are references of one completion
+    /// Also generate completions of the first N different prompts and report BLEU, NIST, ROUGE-L
+    /// and CIDEr, for the completion task; rows with the same prompt are references of one
+    /// completion
     #[arg(long, value_name = "N")]
     generate: Option<usize>,
     /// Number of beams for beam search; 1 for greedy decoding
@@ -42,8 +43,12 @@ pub struct Continuations {
     pub bleu: f64,
     /// BLEU's penalty for texts shorter than their references.
     pub brevity_penalty: f64,
+    /// NIST with up to five words, as mteval-v13a computes it by default.
+    pub nist: f64,
     /// ROUGE-L, the mean F1 score, 0 to 1, without stemming.
     pub rouge_l: f64,
+    /// CIDEr, 0 to 10, as pycocoevalcap computes it.
+    pub cider: f64,
 }
 
 impl fmt::Display for Continuations {
@@ -114,12 +119,15 @@ impl ContinuationArguments {
         })?;
         let texts = texts.concat();
         bar.finish_and_clear();
-        let (mut bleu, mut rouge) = (Bleu::default(), RougeL::default());
+        let (mut bleu, mut nist) = (Bleu::default(), Nist::default());
+        let (mut rouge, mut cider) = (RougeL::default(), Cider::default());
         for (mut tokens, Prompt { references, .. }) in texts.into_iter().zip(&prompts) {
             tokens.pop_if(|last| settings.end_tokens.contains(last));
             let text = tokenizer.decode(&tokens)?;
             bleu.add(&text, references);
+            nist.add(&text, references);
             rouge.add(&text, references);
+            cider.add(&text, references);
         }
         Ok(Some(Continuations {
             texts: prompts.len(),
@@ -127,7 +135,9 @@ impl ContinuationArguments {
             beams: self.beams,
             bleu: bleu.score(),
             brevity_penalty: bleu.brevity_penalty(),
+            nist: nist.score(),
             rouge_l: rouge.mean(),
+            cider: cider.score(),
         }))
     }
 

@@ -41,7 +41,7 @@ pub struct Eval {
 struct Measured {
     #[serde(flatten)]
     metrics: FileMetrics,
-    /// BLEU and ROUGE-L, if texts were generated.
+    /// BLEU, NIST, ROUGE-L and CIDEr, if texts were generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     generated: Option<Continuations>,
 }
@@ -96,7 +96,9 @@ fn tell(measured: &Measured) -> Outcome {
         output::rows(&[
             ("generated", generated.to_string()),
             ("BLEU", format!("{:.2}", generated.bleu)),
+            ("NIST", format!("{:.4}", generated.nist)),
             ("ROUGE-L", format!("{:.4}", generated.rouge_l)),
+            ("CIDEr", format!("{:.4}", generated.cider)),
         ]);
     }
     Ok(())

