@@ -90,5 +90,12 @@ fn table(rows: impl Iterator<Item = (String, String)>) -> String {
 
 /// A text with one line per paragraph, as a single table cell.
 fn paragraphs(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let all = text.split("\n\n").map(one_line).filter(|paragraph| !paragraph.is_empty());
+    let joined = all.reduce(|before, next| match before.ends_with(['.', ':', ';', '?', '!']) {
+        true => format!("{before} {next}"),
+        // The first paragraph of help has no full stop.
+        false => format!("{before}. {next}"),
+    });
+    joined.unwrap_or_default()
 }

@@ -302,8 +302,13 @@ impl Architecture {
         builder: &mut Builder,
     ) -> Result<Network> {
         if self.class_name(task_head).is_none() {
-            return Err(config
-                .error(format!("a {} model has no task head {task_head:?}", self.model_type())));
+            let model = self.model_type();
+            return Err(config.error(match task_head {
+                TaskHead::CausalLanguageModel => {
+                    format!("a {model} model cannot generate text; use a causal language model")
+                }
+                other => format!("a {model} model has no task head {other:?}"),
+            }));
         }
         keys::check(config, self.model_type(), self.facts().keys)?;
         (self.facts().build)(config, task_head, classes, builder)
