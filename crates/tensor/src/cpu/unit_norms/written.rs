@@ -95,7 +95,7 @@ impl Writer {
 /// Column weights and their square roots: the tile kernel scales both sides by the root, the
 /// register kernel one side by the weight.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), expect(dead_code))]
 struct Weights<'a> {
     plain: &'a [f32],
     roots: &'a [f32],

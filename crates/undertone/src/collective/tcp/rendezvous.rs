@@ -78,6 +78,7 @@ impl Meeting {
 
 /// Rejects a folder that others can write to: they could replace the file, and ranks would join
 /// their job.
+#[cfg_attr(not(unix), expect(unused_variables))]
 fn check_folder(folder: &Path) -> Result<()> {
     #[cfg(unix)]
     if let Ok(metadata) = fs::metadata(folder) {
