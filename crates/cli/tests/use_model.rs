@@ -344,7 +344,10 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     eval(&["--model", &model, "--data", &data, "--label", "mark"], "mark");
     eval(&["--model", &model, "--data", &data, "--max-tokens", "0"], "maximum number of tokens");
     eval(&["--model", &model, "--data", &data, "--batch", "0"], "--batch");
-    eval(&["--model", &model, "--data", &data, "--task", "language-modeling"], "cannot generate text");
+    eval(
+        &["--model", &model, "--data", &data, "--task", "language-modeling"],
+        "cannot generate text",
+    );
     eval(&["--model", &model, "--adapter", "nowhere", "--data", &data], "adapter_config.json");
     let wrong = folder.path().join("wrong.tsv");
     fs::write(&wrong, "sentence\tlabel\nfine\tbad\nhm\tterrible\n").unwrap();

@@ -88,6 +88,9 @@ impl EvaluationArguments {
         [attack::folder(of.run), Classifier::folder(of.run)]
             .iter()
             .try_for_each(|folder| scratch::clear(folder))?;
+        if let (Some(test), true) = (&self.test, self.test_is_public) {
+            of.check_public(test)?;
+        }
         let mut figures = Vec::new();
         let computed = self.compute(of, &mut figures);
         let evaluation = Evaluation { figures, assumptions: self.assumptions()? };
@@ -119,9 +122,6 @@ impl EvaluationArguments {
         };
         let canaries = self.canaries()?;
         let test_texts = self.test_texts(of)?;
-        if let (Some(test), true) = (&self.test, self.test_is_public) {
-            of.check_public(test)?;
-        }
         figures.extend(describe(&synthetic, "synthetic rows"));
         if training.exists() {
             let private = Texts::private(of.training_texts()?);

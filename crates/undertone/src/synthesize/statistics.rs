@@ -38,12 +38,18 @@ pub struct ReleasedCounts {
 }
 
 impl ClippedCounts {
-    /// Counts one row of each unit: the one with the smallest hash under this key. The choice
-    /// depends on the unit's own rows alone.
+    /// Counts one row of each unit: the one with the smallest hash, under this key, of all of the
+    /// unit's rows and the row itself. The choice depends on the unit's own rows alone, and units
+    /// with a row in common choose independently.
     pub fn of(classes: &Classes, data: &Dataset, key: &[u8; 32]) -> Self {
+        let mut of_unit = vec![*key; data.units];
+        for example in &data.examples {
+            let hash = &mut of_unit[example.unit as usize];
+            *hash = keyed_hash(hash, example);
+        }
         let mut counted: Vec<Option<([u8; 32], &Example)>> = vec![None; data.units];
         for example in &data.examples {
-            let hash = keyed_hash(key, example);
+            let hash = keyed_hash(&of_unit[example.unit as usize], example);
             let known = &mut counted[example.unit as usize];
             if known.is_none_or(|(smallest, _)| hash < smallest) {
                 *known = Some((hash, example));
