@@ -206,7 +206,7 @@ mod tests {
         let codes = [code("topic=a,b"), code("tone")];
         assert_eq!(prompt(["topic", "tone"]).unwrap(), "topic: {topic}\ntone: {tone}\n");
         assert_eq!(declared(&codes), "\"topic\" = [\"a\", \"b\"]");
-        let repeated = ["topic=a", "tone=x", "topic=b"].map(|text| Code::parse(text));
+        let repeated = ["topic=a", "tone=x", "topic=b"].map(Code::parse);
         let repeated = merged(repeated.into_iter()).unwrap();
         assert_eq!(declared(&repeated), "\"topic\" = [\"a\", \"b\"], \"tone\" = [\"x\"]");
         assert!(Template::parse_prompt(&prompt([]).unwrap()).unwrap().columns().is_empty());

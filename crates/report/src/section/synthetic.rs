@@ -43,7 +43,7 @@ pub fn section(run: &Run, level: u8) -> Option<Section> {
         let head = ["figure", "of", "value", "audience"];
         section = section.with(Block::Table(Table::new("Figures about the rows", &head, body)));
         for assumption in &evaluation.assumptions {
-            section = section.paragraph(&format!("Public figures assume that {assumption}."));
+            section = section.paragraph(format!("Public figures assume that {assumption}."));
         }
     }
     Some(section)
