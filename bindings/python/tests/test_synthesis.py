@@ -138,7 +138,12 @@ class SynthesisTest(unittest.TestCase):
         self.assertEqual(resumed.rows, whole.rows)
 
     def test_an_evaluation_has_figures_with_their_audience(self) -> None:
+        # Rows that are all in the training data cannot be declared public.
+        self.refused("rows of the private training file", evaluate=True, test=letters(30),
+                     test_is_public=True, out=self.folder / "refused")
         test = letters(30)
+        for row in test:
+            row["letter"] = row["letter"].replace("hello", "dear doctor")
         found = self.synthesize(evaluate=True, test=test, test_is_public=True, format="jsonl")
         audiences = {figure["of"]: figure["seen_by"] for figure in found.figures}
         self.assertEqual(audiences["synthetic rows"], "public")

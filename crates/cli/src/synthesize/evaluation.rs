@@ -103,11 +103,13 @@ impl EvaluationArguments {
         let Some(test) = self.test.as_ref().filter(|_| self.test_is_public) else {
             return Ok(Vec::new());
         };
-        let hash = hash(test)?;
         let name = test.file_name().unwrap_or_default().to_string_lossy();
-        Ok(vec![format!(
-            "{name} (SHA-256 {hash}) is public, and does not depend on the training file"
-        )])
+        // Rows from Python have no file.
+        let hash = match test.exists() {
+            true => format!(" (SHA-256 {})", hash(test)?),
+            false => String::new(),
+        };
+        Ok(vec![format!("{name}{hash} is public, and does not depend on the training file")])
     }
 
     /// Adds the requested figures, one after the other.
