@@ -5,17 +5,14 @@
 //! folder in a few minutes.
 
 use super::corpus::{Writer, vocabulary};
-use super::write;
-use crate::display::Display;
+use super::{train_run, write};
 use crate::failure::{Failure, Outcome};
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use undertone::collective::Ranks;
 use undertone::model::TaskHead;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::folder::save;
-use undertone::tensor::Device;
-use undertone::train::{Plan, Start, train};
+use undertone::train::Plan;
 
 const CONFIG: &[u8] = include_bytes!("model/config.json");
 const TOKENIZER: &[u8] = include_bytes!("model/tokenizer.json");
@@ -73,19 +70,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
          [compute]\nmicro_batch = 64\n"
     );
     let out = work.join("run");
-    let mut display = Display::new();
-    let start = Start {
-        plan: Plan::parse(&plan, &[])?,
-        out: &out,
-        resume: false,
-        device: Device::Cpu,
-        data: None,
-        ranks: Ranks::alone(),
-        tape: None,
-    };
-    let done = train(start, &mut |event| display.show(&event));
-    display.end();
-    done?;
+    train_run(Plan::parse(&plan, &[])?, &out)?;
     std::fs::create_dir_all(folder).map_err(|e| Failure::write(folder, e))?;
     for name in ["config.json", "tokenizer.json", "model.safetensors"] {
         let to = folder.join(name);

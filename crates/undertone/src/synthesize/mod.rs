@@ -14,10 +14,11 @@
 //!
 //! Training is the ordinary private training of [`train`](mod@crate::train), on prompts that are
 //! filled with the row's control codes. Before its first step, two histograms are released: of the
-//! classes (combinations of control codes) and of the lengths of texts. A unit counts with one of its
-//! rows, chosen by a keyed hash of its own rows, so its contributions h_u and l_u have a single 1
-//! each, and other units do not change them. Adding or removing u moves the pair (h, l) by exactly
-//! √2. Counts are integers, which f32 represents exactly up to 2²⁴, so rounding adds nothing. With Gaussian noise of std s on every number, this is a Gaussian mechanism of noise
+//! classes (combinations of control codes) and of the lengths of texts. A unit counts with one of
+//! its rows, chosen by a keyed hash of its own rows, so its contributions h_u and l_u have a single
+//! 1 each, and other units do not change them. Adding or removing u moves the pair (h, l) by
+//! exactly √2. Counts are integers, which f32 represents exactly up to 2²⁴, so rounding adds
+//! nothing. With Gaussian noise of std s on every number, this is a Gaussian mechanism of noise
 //! multiplier s and sensitivity √2 (1 without control codes, where h is constant and not released),
 //! which is the ledger's first entry, recorded before the release. Its s spends
 //! `synthesis.statistics_share` of ε on its own; the noise of training is calibrated to the

@@ -14,6 +14,9 @@ use undertone_run::{ClassWeight, Resolved, Statistics, Summary};
 /// Number of bins of the histogram of lengths.
 pub const BINS: usize = 32;
 
+/// Maximum number of units: f32 represents all whole numbers up to this one.
+const MOST_UNITS: usize = 1 << 24;
+
 /// Step index of the histograms' noise, which neither training steps nor relevance maps use.
 const STATISTICS_STEP: u64 = u64::MAX - 1;
 
@@ -126,6 +129,11 @@ pub fn release(
     tape: Option<&Tape>,
 ) -> Result<Option<Statistics>> {
     let Some(classes) = &prepared.classes else { return Ok(None) };
+    if prepared.data.units > MOST_UNITS {
+        return Err(Error::plan(format!(
+            "[synthesis] counts at most {MOST_UNITS} units exactly; use fewer"
+        )));
+    }
     let key = secret.key(purpose::STATISTICS_ROWS);
     let counts = ClippedCounts::of(classes, &prepared.data, &key);
     let released = match (ledger, before) {
