@@ -163,8 +163,8 @@ fn private_letters_become_synthetic_ones() {
     // Finished sampling is not repeated, and other settings are refused.
     succeeds(&letters.again("out", &["--rows", "60"]));
     refused(&letters.again("out", &["--rows", "61"]), "sampled with other settings");
-    // The same rows are sampled if every one of them is in the training file, and without that file:
-    // no filter depends on private text.
+    // The same rows are sampled if every one of them is in the training file, and without that
+    // file: no filter depends on private text.
     fs::write(letters.path("letters.csv"), &synthetic).unwrap();
     fs::remove_dir_all(letters.path("out/synthetic")).unwrap();
     succeeds(&letters.again("out", &[]));

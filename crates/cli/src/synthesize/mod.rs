@@ -33,8 +33,8 @@ use undertone_run::{RunFolder, RunPaths, SampledFacts};
 
 /// Generate synthetic rows with a language model trained on private data
 ///
-/// Trains on the rows, with control codes such as a topic before each text, and samples new rows. The
-/// privacy guarantee covers any number of sampled rows. To resume, pass only `--out`.
+/// Trains on the rows, with control codes such as a topic before each text, and samples new rows.
+/// The privacy guarantee covers any number of sampled rows. To resume, pass only `--out`.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone synthesize letters.csv --model models/SmolLM2-135M --text \

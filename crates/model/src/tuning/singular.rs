@@ -1,5 +1,5 @@
-//! Leading right singular vectors of a weight, by subspace iteration: initial values of LoRA's A that
-//! read the inputs on which the pretrained layer depends most.
+//! Leading right singular vectors of a weight, by subspace iteration: initial values of LoRA's A
+//! that read the inputs on which the pretrained layer depends most.
 //!
 //! They are a function of the base model alone, so they cost no privacy.
 
@@ -15,8 +15,8 @@ const OVERSAMPLING: usize = 8;
 const ITERATIONS: usize = 8;
 
 /// The `rank` leading right singular vectors of the given outputs of a weight W, as the rows of a
-/// row-major `[rank, inputs]`. `factor` is Wᵀ, `[inputs, outputs]`, as the right operand of a product.
-/// There must be at least `rank` inputs.
+/// row-major `[rank, inputs]`. `factor` is Wᵀ, `[inputs, outputs]`, as the right operand of a
+/// product. There must be at least `rank` inputs.
 pub(super) fn right_vectors(
     factor: Operand,
     [inputs, outputs]: [usize; 2],
@@ -60,7 +60,8 @@ pub(super) fn right_vectors(
     Ok(chosen.map(|x| x as f32).collect())
 }
 
-/// Makes rows orthonormal (Gram–Schmidt, twice). A row in the span of the earlier ones becomes zero.
+/// Makes rows orthonormal (Gram–Schmidt, twice). A row in the span of the earlier ones becomes
+/// zero.
 fn orthonormalize(rows: &mut [f32], columns: usize) {
     let dot = |a: &[f32], b: &[f32]| -> f64 {
         a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()

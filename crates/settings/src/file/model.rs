@@ -130,8 +130,8 @@ pub struct LoraSettings {
     /// layers only; false by default. As in peft, the norm of the direction counts as a constant.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dora: bool,
-    /// Whether A keeps its initial values and only B is trained (FFA-LoRA), which halves the number of
-    /// coordinates that get noise; false by default.
+    /// Whether A keeps its initial values and only B is trained (FFA-LoRA), which halves the number
+    /// of coordinates that get noise; false by default.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub freeze_a: bool,
     /// Initial values of A; `uniform` by default.

@@ -94,7 +94,12 @@ impl RunFile {
             None => {}
         }
         if let Some(gain) = training.filter_gain {
-            above_zero("training.filter_gain", gain, 1.0 - 1e-9)?;
+            if !(gain > 0.0 && gain < 1.0) {
+                return Err(Error::run_file(format!(
+                    "training.filter_gain is {}, but must be above 0 and below 1",
+                    written(&gain)
+                )));
+            }
         }
         if let Tuning::Lora(lora) = &self.model.tuning {
             above_zero("model.tuning.lora.b_rate", lora.b_rate, 1e6)?;

@@ -129,8 +129,8 @@ impl Sampled {
     }
 }
 
-/// The classes of the next texts: in turn, the one that lacks the largest share of its quota. So the
-/// first rows have the classes in the same shares as all rows.
+/// The classes of the next texts: in turn, the one that lacks the largest share of its quota. So
+/// the first rows have the classes in the same shares as all rows.
 fn next_round(quotas: &[u64], done: &[u64], batch: usize) -> Vec<usize> {
     let mut missing: Vec<u64> =
         quotas.iter().zip(done).map(|(quota, done)| quota.saturating_sub(*done)).collect();

@@ -224,8 +224,8 @@ fn no_unit_moves_a_step_in_parts_by_more_than_its_bound() {
     compare(&bench, &plan, &neighbors, "packed");
 }
 
-/// The statistics of synthetic rows: one row of a user counts in either histogram, whatever the others
-/// are.
+/// The statistics of synthetic rows: one row of a user counts in either histogram, whatever the
+/// others are.
 #[test]
 fn no_user_moves_the_statistics_of_synthetic_rows_by_more_than_their_bound() {
     let user = |texts: &[&str], labels: &[&'static str]| -> Vec<Row> {

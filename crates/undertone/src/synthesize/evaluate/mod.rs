@@ -2,8 +2,8 @@
 //!
 //! A figure is **public** if it is a function of the synthetic rows and of public files alone. A
 //! figure that was computed from private rows, such as how often texts repeat them, has no noise
-//! and is not covered by a ledger entry: it is **private**, and [`Evaluation::write`] writes it only to
-//! the run folder's `private/`. The texts from which a figure is computed determine who may see it:
+//! and is not covered by a ledger entry: it is **private**, and [`Evaluation::write`] writes it only
+//! to the run folder's `private/`. The texts from which a figure is computed determine who may see it:
 //! every function here takes [`Texts`], which know their audience.
 //!
 //! ```text
