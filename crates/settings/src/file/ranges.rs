@@ -93,13 +93,13 @@ impl RunFile {
             Some(WeightAverage::Last(part)) => above_zero("training.average.last", part, 1.0)?,
             None => {}
         }
-        if let Some(gain) = training.filter_gain {
-            if !(gain > 0.0 && gain < 1.0) {
-                return Err(Error::run_file(format!(
-                    "training.filter_gain is {}, but must be above 0 and below 1",
-                    written(&gain)
-                )));
-            }
+        if let Some(gain) = training.filter_gain
+            && !(gain > 0.0 && gain < 1.0)
+        {
+            return Err(Error::run_file(format!(
+                "training.filter_gain is {}, but must be above 0 and below 1",
+                written(&gain)
+            )));
         }
         if let Tuning::Lora(lora) = &self.model.tuning {
             above_zero("model.tuning.lora.b_rate", lora.b_rate, 1e6)?;
