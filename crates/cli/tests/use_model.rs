@@ -217,7 +217,7 @@ fn completions_are_generated_and_compared() {
     let answer = measured("2");
     assert!(answer["perplexity"].is_number() && answer["generated"]["texts"] == 2, "{answer}");
     let rouge = &answer["generated"]["rouge_l"];
-    for metric in ["bleu", "nist", "cider"] {
+    for metric in ["bleu", "bleu_lowercase", "nist", "cider"] {
         assert!(answer["generated"][metric].is_number(), "{metric}: {answer}");
     }
     assert_eq!(answer["generated"]["brevity_penalty"], 1.0, "{answer}");
@@ -231,6 +231,8 @@ fn completions_are_generated_and_compared() {
     assert!(plain.get("generated").is_none() && plain.get("auc").is_none(), "{plain}");
     refused(&[&base[..], &["--generate", "2"]].concat(), "--task completion");
     refused(&[&completion[..], &["--generate", "0"]].concat(), "at least 1");
+    let penalty = ["--generate", "2", "--length-penalty", "0.8"];
+    refused(&[&completion[..], &penalty].concat(), "--length-penalty has no effect without --beams");
 }
 
 /// Rows with the same prompt are references of one completion, wherever they are in the file.

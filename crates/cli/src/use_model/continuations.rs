@@ -25,6 +25,9 @@ pub struct ContinuationArguments {
     /// Number of beams for beam search; 1 for greedy decoding
     #[arg(long, default_value_t = 1, requires = "generate")]
     beams: usize,
+    /// Exponent of the length by which a beam's log-probability is divided [default: 1]
+    #[arg(long, requires = "generate")]
+    length_penalty: Option<f32>,
     /// Maximum number of tokens per generated completion
     #[arg(long, default_value_t = 100, requires = "generate")]
     max_new_tokens: usize,
@@ -41,6 +44,8 @@ pub struct Continuations {
     pub beams: usize,
     /// Corpus BLEU-4, 0 to 100, as sacreBLEU computes it by default (13a tokens).
     pub bleu: f64,
+    /// The same in lowercase, as the E2E NLG challenge computes it.
+    pub bleu_lowercase: f64,
     /// BLEU's penalty for texts shorter than their references.
     pub brevity_penalty: f64,
     /// NIST with up to five words, as mteval-v13a computes it by default.
@@ -82,6 +87,9 @@ impl ContinuationArguments {
         if !(1..=1024).contains(&self.beams) {
             return Err(Failure::arguments("--beams must be from 1 to 1024"));
         }
+        if self.length_penalty.is_some() && self.beams == 1 {
+            return Err(Failure::arguments("--length-penalty has no effect without --beams"));
+        }
         Ok(())
     }
 
@@ -105,6 +113,7 @@ impl ContinuationArguments {
             temperature: 0.0,
             end_tokens,
             beams: self.beams,
+            length_penalty: self.length_penalty.unwrap_or(1.0),
             batch: (data.limits()?.sequences / self.beams).max(1),
             ..Settings::default()
         };
@@ -119,12 +128,14 @@ impl ContinuationArguments {
         })?;
         let texts = texts.concat();
         bar.finish_and_clear();
-        let (mut bleu, mut nist) = (Bleu::default(), Nist::default());
-        let (mut rouge, mut cider) = (RougeL::default(), Cider::default());
+        let (mut bleu, mut lowercase) = (Bleu::default(), Bleu::lowercase());
+        let (mut nist, mut rouge, mut cider) =
+            (Nist::default(), RougeL::default(), Cider::default());
         for (mut tokens, Prompt { references, .. }) in texts.into_iter().zip(&prompts) {
             tokens.pop_if(|last| settings.end_tokens.contains(last));
             let text = tokenizer.decode(&tokens)?;
             bleu.add(&text, references);
+            lowercase.add(&text, references);
             nist.add(&text, references);
             rouge.add(&text, references);
             cider.add(&text, references);
@@ -134,6 +145,7 @@ impl ContinuationArguments {
             references: prompts.iter().map(|prompt| prompt.references.len()).sum(),
             beams: self.beams,
             bleu: bleu.score(),
+            bleu_lowercase: lowercase.score(),
             brevity_penalty: bleu.brevity_penalty(),
             nist: nist.score(),
             rouge_l: rouge.mean(),

@@ -96,6 +96,7 @@ fn tell(measured: &Measured) -> Outcome {
         output::rows(&[
             ("generated", generated.to_string()),
             ("BLEU", format!("{:.2}", generated.bleu)),
+            ("BLEU, lowercase", format!("{:.2}", generated.bleu_lowercase)),
             ("NIST", format!("{:.4}", generated.nist)),
             ("ROUGE-L", format!("{:.4}", generated.rouge_l)),
             ("CIDEr", format!("{:.4}", generated.cider)),

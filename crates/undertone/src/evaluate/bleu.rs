@@ -14,13 +14,15 @@
 //! words.
 
 use super::ngrams;
-use super::tokens::tokens;
+use super::tokens::{lowercase_tokens, tokens};
 
 const ORDERS: usize = 4;
 
 /// Counts over texts that determine corpus BLEU.
 #[derive(Clone, Debug, Default)]
 pub struct Bleu {
+    /// Whether texts and references are compared in lowercase.
+    lowercase: bool,
     /// Number of common n-grams and of all n-grams of the texts, by order.
     common: [u64; ORDERS],
     all: [u64; ORDERS],
@@ -30,8 +32,14 @@ pub struct Bleu {
 }
 
 impl Bleu {
+    /// BLEU of texts in lowercase, as the E2E NLG challenge computes it.
+    pub fn lowercase() -> Self {
+        Self { lowercase: true, ..Self::default() }
+    }
+
     /// Adds a generated text and its references.
     pub fn add(&mut self, text: &str, references: &[impl AsRef<str>]) {
+        let tokens = if self.lowercase { lowercase_tokens } else { tokens };
         let text = tokens(text);
         let references: Vec<_> = references.iter().map(|text| tokens(text.as_ref())).collect();
         let closest = |length: &usize| (length.abs_diff(text.len()), *length);
@@ -99,5 +107,14 @@ mod tests {
         assert_eq!((bleu.brevity_penalty(), bleu.reference), (1.0, 3));
         assert!((bleu.score() - 100.0).abs() < 1e-9, "{}", bleu.score());
         assert_eq!((score("", "a"), score("x", "a"), score("a", "a")), (0.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn lowercase_scores_are_those_of_texts_in_lowercase() {
+        let (text, reference) = ("The Cat sat on a MAT", "the cat sat a mat on");
+        let mut bleu = Bleu::lowercase();
+        bleu.add(text, &[reference]);
+        assert_eq!(bleu.score(), score(&text.to_lowercase(), reference));
+        assert!(score(text, reference) < bleu.score());
     }
 }
