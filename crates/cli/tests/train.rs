@@ -245,6 +245,8 @@ fn every_way_of_tuning_trains_and_loads_again() {
         "head",
         "bitfit",
         "{ lora = { rank = 2, targets = [\"query\", \"value\"] } }",
+        "{ lora = { rank = 2, freeze_a = true, init = \"singular\" } }",
+        "{ lora = { rank = 2, b_rate = 4 } }",
         "{ adapter = { size = 4 } }",
     ] {
         let out = format!("run-{}", tuning.len());

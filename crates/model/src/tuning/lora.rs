@@ -117,6 +117,10 @@ fn singular(model: &Model, rank: usize, path: &str, random: &mut Random) -> Resu
                  vectors of {path}, but lora.rank is {rank}"
             )));
         }
+        // A model of shapes alone has no values, and needs none.
+        if model.parameters.value(layer.weight).rows() == 0 {
+            return Ok(vec![0.0; rank * layer.inputs]);
+        }
         let factor = layer.factor(&model.parameters);
         found = right_vectors(factor, [layer.inputs, layer.outputs], &range, rank, random)?;
         break;
