@@ -272,6 +272,25 @@ fn every_way_of_tuning_trains_and_loads_again() {
     }
 }
 
+/// The recipe counts the parameters of a model of shapes alone.
+#[test]
+fn the_recipe_completes_every_way_of_tuning() {
+    let bench = Bench::classifier();
+    for tuning in [
+        "{ lora = { rank = 2, dora = true } }",
+        "{ lora = { rank = 2, init = \"singular\", embeddings = true } }",
+        "{ ia3 = {} }",
+        "{ prompt = { tokens = 2 } }",
+        "{ adapter = { size = 4 } }",
+        "bitfit",
+    ] {
+        let set = format!("model.tuning={tuning}");
+        let settings = ["--set", &set, "--unset", "training.learning_rate"];
+        let settings = [&settings[..], &["--set", "training.epochs=1"]].concat();
+        bench.train(&format!("auto-{}", tuning.len()), &settings);
+    }
+}
+
 #[test]
 fn language_models_users_schedules_and_open_runs() {
     let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modeling\"");

@@ -232,7 +232,10 @@ fn completions_are_generated_and_compared() {
     refused(&[&base[..], &["--generate", "2"]].concat(), "--task completion");
     refused(&[&completion[..], &["--generate", "0"]].concat(), "at least 1");
     let penalty = ["--generate", "2", "--length-penalty", "0.8"];
-    refused(&[&completion[..], &penalty].concat(), "--length-penalty has no effect without --beams");
+    refused(
+        &[&completion[..], &penalty].concat(),
+        "--length-penalty has no effect without --beams",
+    );
 }
 
 /// Rows with the same prompt are references of one completion, wherever they are in the file.

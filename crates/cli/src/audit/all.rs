@@ -71,9 +71,9 @@ struct Attacks {
 
 impl Attacks {
     /// Membership inference always; exposure if there are canaries; extraction and reconstruction
-    /// for a causal language model.
-    fn new(is_causal: bool, has_canaries: bool) -> Self {
-        Self { done: 0, all: 1 + usize::from(has_canaries) + 2 * usize::from(is_causal) }
+    /// for a causal language model of texts.
+    fn new(has_texts: bool, has_canaries: bool) -> Self {
+        Self { done: 0, all: 1 + usize::from(has_canaries) + 2 * usize::from(has_texts) }
     }
 
     fn next(&mut self, attack: &str) {
@@ -144,7 +144,9 @@ impl All {
             ));
         }
         let mut left_out = Vec::new();
-        let mut attacks = Attacks::new(is_causal, self.canaries.is_some());
+        // Extraction and reconstruction search text columns, which conversations do not have.
+        let has_texts = is_causal && !run.plan.task().reads_nested();
+        let mut attacks = Attacks::new(has_texts, self.canaries.is_some());
         attacks.next("membership inference");
         let mut figures = self.membership(&run, non_private.as_ref(), &mut left_out)?;
         if is_causal || is_masked {
@@ -156,7 +158,10 @@ impl All {
                 None => left_out.push("exposure (pass the planted secrets with --canaries)"),
             }
         }
-        if is_causal {
+        if is_causal && !has_texts {
+            left_out.push("extraction and reconstruction (not available for conversations)");
+        }
+        if has_texts {
             let non_private = non_private.as_ref();
             figures.extend(self.private_things(&run, non_private, &mut left_out, &mut attacks)?);
         }

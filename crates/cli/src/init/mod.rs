@@ -25,6 +25,7 @@ use undertone::method::calibrate;
 use undertone::model::folder::is_at_hand;
 use undertone::train::rehearse_model;
 use undertone::units_of;
+use undertone_accounting::limits;
 use undertone_run::{Choices, MAX_TOKENS, OnBadRow, TaskName, WrittenRun, write_atomically};
 use write::Draft;
 
@@ -87,6 +88,11 @@ pub struct Init {
 
 impl Init {
     pub fn run(self, output: Output) -> Outcome {
+        let allowed = limits::LEAST_EPSILON..=limits::EPSILON;
+        if !allowed.contains(&self.epsilon) {
+            let (least, most) = (allowed.start(), allowed.end());
+            return Err(Failure::arguments(format!("--epsilon must be from {least} to {most}")));
+        }
         let format = format_of(&self.data, None)?;
         let names = read::nested_columns(&self.data, format)?;
         if self.out.exists() && !self.force {

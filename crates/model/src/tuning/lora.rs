@@ -233,6 +233,8 @@ pub(super) fn attach_to(
                     layer.name
                 )));
             }
+            // A model of shapes alone has no values, and needs none.
+            true if parameters.value(layer.weight).rows() == 0 => Some(vec![0.0; layer.outputs]),
             true => Some(squared_norms(parameters.value(layer.weight), layer.inputs_first)?),
             false => None,
         };

@@ -94,11 +94,12 @@ impl RunFile {
             None => {}
         }
         if let Some(gain) = training.filter_gain
-            && !(gain > 0.0 && gain < 1.0)
+            && !(gain >= SMALLEST && gain < 1.0)
         {
             return Err(Error::run_file(format!(
-                "training.filter_gain is {}, but must be above 0 and below 1",
-                written(&gain)
+                "training.filter_gain is {}, but must be at least {} and below 1",
+                written(&gain),
+                written(&SMALLEST)
             )));
         }
         if let Tuning::Lora(lora) = &self.model.tuning {
@@ -203,7 +204,7 @@ impl RunFile {
         within("privacy.rap_ft.probes", rap_ft.probes, 1..=65_536)?;
         if let RelevanceSource::Noised { examples, clip, .. } = rap_ft.relevance {
             within("privacy.rap_ft.relevance.noised.examples", examples, 1..=u64::MAX)?;
-            above_zero("privacy.rap_ft.relevance.noised.clip", clip, 1e6)?;
+            within("privacy.rap_ft.relevance.noised.clip", clip, SMALLEST..=1e6)?;
         }
         match rap_ft.initial {
             InitialRelevance::Naive => Ok(()),

@@ -199,11 +199,21 @@ fn sets_method(changes: &[String]) -> bool {
     changes.iter().any(|change| path_of(change).is_some_and(|path| path == "privacy.method"))
 }
 
-/// Whether a change sets the key or a key inside it.
+/// Whether a change sets the key, a key inside it, or a table that contains it.
 fn is_set(changes: &[String], key: &str) -> bool {
-    changes.iter().filter_map(|change| path_of(change)).any(|path| {
+    let below = |path: &str, key: &str| {
         path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    changes.iter().filter_map(|change| Some((path_of(change)?, change))).any(|(path, change)| {
+        below(&path, key) || (below(key, &path) && contains(change, &key[path.len() + 1..]))
     })
+}
+
+/// Whether the value of a change is a table that contains a key.
+fn contains(change: &str, key: &str) -> bool {
+    let value = change.split_once('=').map_or("", |(_, value)| value);
+    let Ok(table) = format!("value = {value}").parse::<Table>() else { return false };
+    key.split('.').try_fold(&table["value"], |value, part| value.get(part)).is_some()
 }
 
 #[cfg(test)]
