@@ -131,6 +131,9 @@ pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
                     Adjacency::AddRemove => 1.0 / noise_multiplier,
                     Adjacency::ReplaceOne => 2.0 / noise_multiplier,
                 },
+                Event::MixtureOfGaussians { noise_multiplier, examples_per_user, .. } => {
+                    examples_per_user as f64 / noise_multiplier
+                }
                 Event::RandomizedResponse { .. }
                 | Event::Selection { .. }
                 | Event::Exponential { .. }
@@ -145,7 +148,8 @@ pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
 pub(crate) fn is_unsampled(composition: &Composition) -> bool {
     composition.parts().iter().all(|part| match part.event {
         Event::Gaussian { .. } => true,
-        Event::PoissonGaussian { sampling_rate, .. } => sampling_rate == 1.0,
+        Event::PoissonGaussian { sampling_rate, .. }
+        | Event::MixtureOfGaussians { sampling_rate, .. } => sampling_rate == 1.0,
         Event::RandomizedResponse { .. }
         | Event::Selection { .. }
         | Event::Exponential { .. }
@@ -162,7 +166,26 @@ pub(crate) fn needs_rdp(composition: &Composition) -> bool {
         .any(|part| matches!(part.event, Event::Selection { .. } | Event::Exponential { .. }))
 }
 
+/// Whether a user's examples are sampled one by one in some part.
+pub(crate) fn samples_examples(composition: &Composition) -> bool {
+    let parts = composition.parts();
+    parts.iter().any(|part| matches!(part.event, Event::MixtureOfGaussians { .. }))
+}
+
 fn resolve(composition: &Composition, accountant: Accountant) -> Result<Accountant> {
+    if samples_examples(composition) {
+        let what = match accountant {
+            _ if needs_rdp(composition) => {
+                Some("Rényi DP, which private selections and exponential mechanisms need,")
+            }
+            Accountant::Rdp => Some("the rdp accountant"),
+            Accountant::Gdp => Some("the gdp accountant"),
+            Accountant::Auto | Accountant::Prv | Accountant::Gaussian => None,
+        };
+        if let Some(what) = what {
+            return Err(Error::SampledExamples { what });
+        }
+    }
     match accountant {
         Accountant::Auto | Accountant::Rdp if needs_rdp(composition) => Ok(Accountant::Rdp),
         Accountant::Prv if needs_rdp(composition) => Err(Error::OnlyRdp { accountant: "prv" }),

@@ -3,7 +3,7 @@
 use crate::accountant::{Accountant, Answer, check_delta, check_target, epsilon_to, is_unsampled};
 use crate::event::limits;
 use crate::pld::Precision;
-use crate::{Composition, Error, Result, gaussian};
+use crate::{Adjacency, Composition, Error, Event, Result, gaussian};
 
 /// A calibrated noise level and its ε.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -152,10 +152,32 @@ pub fn noise_multiplier(
         // Rounded up, so that rounding does not break the guarantee.
         let noise = (steps as f64).sqrt() / gaussian::largest_mu(epsilon, delta)? * (1.0 + 1e-11);
         let mut released = Composition::new(Default::default());
-        released.push(crate::Event::Gaussian { noise_multiplier: noise, sensitivity: 1.0 }, steps);
+        released.push(Event::Gaussian { noise_multiplier: noise, sensitivity: 1.0 }, steps);
         let answer = crate::epsilon(&released, delta, Accountant::Gaussian)?;
         return Ok(Calibrated { noise, answer });
     }
     let range = (*limits::NOISE_MULTIPLIER.start(), *limits::NOISE_MULTIPLIER.end());
+    least_noise(epsilon, delta, accountant, range, compose)
+}
+
+/// The least noise multiplier for `steps` steps of DP-SGD that sample examples one by one at
+/// `sampling_rate`, where the unit is a user with at most `examples_per_user` examples.
+pub fn noise_for_users(
+    epsilon: f64,
+    delta: f64,
+    sampling_rate: f64,
+    steps: u64,
+    examples_per_user: u64,
+    accountant: Accountant,
+) -> Result<Calibrated> {
+    if steps == 0 {
+        return Err(Error::invalid("number of steps", steps, "at least 1"));
+    }
+    let compose = |noise: f64| {
+        let event = Event::of_step(noise, sampling_rate, Some(examples_per_user));
+        Composition::new(Adjacency::AddRemove).with(event, steps)
+    };
+    compose(1.0).validate()?;
+    let range = limits::noise_multiplier(examples_per_user).into_inner();
     least_noise(epsilon, delta, accountant, range, compose)
 }

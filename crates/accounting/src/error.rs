@@ -70,6 +70,17 @@ pub enum Error {
         what: &'static str,
     },
 
+    /// Users whose examples are sampled one by one are accounted for numerically, under add-remove
+    /// adjacency.
+    #[error(
+        "{what} does not cover users whose examples are sampled one by one; use the prv accountant \
+         and add-remove adjacency"
+    )]
+    SampledExamples {
+        /// What does not cover them.
+        what: &'static str,
+    },
+
     /// A lower bound exceeds the upper bound: at least one of them is wrong.
     #[error(
         "the lower bound {lower} exceeds the upper bound {upper}: the accountant has a bug, and no \

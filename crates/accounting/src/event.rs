@@ -51,6 +51,19 @@ pub enum Event {
         /// Probability that each unit is in the sample, in (0, 1].
         sampling_rate: f64,
     },
+    /// Mixture-of-Gaussians mechanism: a sum of clipped vectors over a Poisson sample of *examples*,
+    /// plus N(0, σ²I), where the unit is a user with several examples.
+    ///
+    /// Each example is sampled independently with the sampling rate; its vector has norm at most 1.
+    /// Only under add-remove adjacency. The proof is in `pld/PROOFS.md`, section 2.1.
+    MixtureOfGaussians {
+        /// Noise standard deviation divided by the clipping norm of an example.
+        noise_multiplier: f64,
+        /// Probability that each example is in the sample, in (0, 1].
+        sampling_rate: f64,
+        /// Maximum number of examples of a user.
+        examples_per_user: u64,
+    },
     /// k-ary randomized response: returns the true value with probability e^ε / (e^ε + k − 1),
     /// otherwise one of the other values, chosen uniformly.
     ///
@@ -94,6 +107,8 @@ pub mod limits {
     pub const NOISE_MULTIPLIER: std::ops::RangeInclusive<f64> = 0.05..=1e3;
     /// Sampling rates.
     pub const SAMPLING_RATE: std::ops::RangeInclusive<f64> = 1e-7..=1.0;
+    /// Number of examples of a user that are sampled one by one.
+    pub const EXAMPLES_PER_USER: std::ops::RangeInclusive<u64> = 1..=256;
     /// Maximum number of releases.
     pub const STEPS: u64 = 10_000_000;
     /// Maximum number of different parts.
@@ -104,9 +119,41 @@ pub mod limits {
     pub const LEAST_EPSILON: f64 = 1e-4;
     /// The largest ε that the numerical accountant certifies.
     pub const EPSILON: f64 = 1e3;
+
+    /// Noise multipliers of subsampled events whose unit has up to this many sampled examples.
+    pub fn noise_multiplier(examples_per_user: u64) -> std::ops::RangeInclusive<f64> {
+        *NOISE_MULTIPLIER.start()..=*NOISE_MULTIPLIER.end() * examples_per_user.max(1) as f64
+    }
+}
+
+fn validate_rate(sampling_rate: f64) -> Result<()> {
+    let rule = match sampling_rate {
+        rate if limits::SAMPLING_RATE.contains(&rate) => return Ok(()),
+        rate if rate > 1.0 && rate.is_finite() => "at most 1",
+        rate if rate > 0.0 && rate.is_finite() => {
+            "at least 1e-7, the smallest certified; round it up, which only overstates ε"
+        }
+        _ => "a finite number above 0",
+    };
+    Err(Error::invalid("sampling rate", sampling_rate, rule))
 }
 
 impl Event {
+    /// A step of DP-SGD: with `examples_per_user`, the unit is a user and examples are sampled one
+    /// by one; otherwise units are.
+    pub fn of_step(
+        noise_multiplier: f64,
+        sampling_rate: f64,
+        examples_per_user: Option<u64>,
+    ) -> Self {
+        match examples_per_user {
+            None => Event::PoissonGaussian { noise_multiplier, sampling_rate },
+            Some(examples_per_user) => {
+                Event::MixtureOfGaussians { noise_multiplier, sampling_rate, examples_per_user }
+            }
+        }
+    }
+
     /// Checks that the parameters are in the certified ranges.
     pub fn validate(&self) -> Result<()> {
         let positive = |name, value: f64| {
@@ -132,10 +179,7 @@ impl Event {
             }
             Event::PoissonGaussian { noise_multiplier, sampling_rate } => {
                 positive("noise multiplier", noise_multiplier)?;
-                positive("sampling rate", sampling_rate)?;
-                if sampling_rate > 1.0 {
-                    return Err(Error::invalid("sampling rate", sampling_rate, "at most 1"));
-                }
+                validate_rate(sampling_rate)?;
                 if !limits::NOISE_MULTIPLIER.contains(&noise_multiplier) {
                     return Err(Error::invalid(
                         "noise multiplier",
@@ -143,12 +187,24 @@ impl Event {
                         "between 0.05 and 1000, the certified range of subsampled noise",
                     ));
                 }
-                if !limits::SAMPLING_RATE.contains(&sampling_rate) {
+                Ok(())
+            }
+            Event::MixtureOfGaussians { noise_multiplier, sampling_rate, examples_per_user } => {
+                if !limits::EXAMPLES_PER_USER.contains(&examples_per_user) {
                     return Err(Error::invalid(
-                        "sampling rate",
-                        sampling_rate,
-                        "at least 1e-7, the smallest certified; round it up, which only overstates \
-                         ε",
+                        "number of examples per user",
+                        examples_per_user,
+                        "from 1 to 256, the certified range of examples sampled one by one",
+                    ));
+                }
+                positive("noise multiplier", noise_multiplier)?;
+                validate_rate(sampling_rate)?;
+                if !limits::noise_multiplier(examples_per_user).contains(&noise_multiplier) {
+                    return Err(Error::invalid(
+                        "noise multiplier",
+                        noise_multiplier,
+                        "between 0.05 and 1000 per example of a user, the certified range of \
+                         subsampled noise",
                     ));
                 }
                 Ok(())
@@ -204,6 +260,10 @@ impl Event {
                 PoissonGaussian { noise_multiplier: a, sampling_rate: p },
                 PoissonGaussian { noise_multiplier: b, sampling_rate: q },
             ) => a >= b && p <= q,
+            (
+                MixtureOfGaussians { noise_multiplier: a, sampling_rate: p, examples_per_user: k },
+                MixtureOfGaussians { noise_multiplier: b, sampling_rate: q, examples_per_user: l },
+            ) => a >= b && p <= q && k <= l,
             (
                 RandomizedResponse { epsilon: a, categories: k },
                 RandomizedResponse { epsilon: b, categories: l },
@@ -279,6 +339,11 @@ impl Composition {
     pub fn validate(&self) -> Result<()> {
         for part in &self.parts {
             part.event.validate()?;
+            if matches!(part.event, Event::MixtureOfGaussians { .. })
+                && self.adjacency == Adjacency::ReplaceOne
+            {
+                return Err(Error::SampledExamples { what: "replace-one adjacency" });
+            }
         }
         if self.parts.len() > limits::PARTS {
             return Err(Error::invalid(

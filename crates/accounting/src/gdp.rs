@@ -26,6 +26,9 @@ pub fn mu(composition: &Composition) -> Result<f64> {
                     }
                     sampling_rate.powi(2) * noise_multiplier.powi(-2).exp_m1()
                 }
+                Event::MixtureOfGaussians { .. } => {
+                    return Err(Error::SampledExamples { what: "the gdp accountant" });
+                }
                 Event::RandomizedResponse { .. } => {
                     return Err(Error::Unsupported {
                         accountant: "gdp",

@@ -37,6 +37,7 @@
 //! *Candidates.* A run that first chooses among candidates by public randomness and reports its
 //! choice has, at each order, at most the largest divergence of any candidate.
 
+use crate::accountant::samples_examples;
 use crate::event::{Adjacency, Event};
 use crate::{Accountant, Composition, Error, Result, epsilon, rdp};
 use rayon::prelude::*;
@@ -198,6 +199,9 @@ pub fn selection(
         candidate.validate()?;
         if candidate.adjacency != adjacency {
             return Err(Error::Unsupported { accountant: "rdp", what: "two adjacencies" });
+        }
+        if samples_examples(candidate) {
+            return Err(Error::SampledExamples { what: "a private selection" });
         }
         for part in candidate.parts() {
             if let Event::PoissonGaussian { sampling_rate, .. } = part.event {

@@ -3,6 +3,7 @@
 mod calibration;
 mod certificate;
 mod closed_forms;
+mod example_sampling;
 mod inversion;
 mod ledger;
 mod properties;

@@ -112,6 +112,9 @@ fn rows(
         rows.push(("clipping", keys(AutoKey::Clip).replacen("clip ", "", 1)));
         rows.push(("noise multiplier", noise(&rehearsal.resolved.noise_multipliers)));
     }
+    if let Some(examples) = rehearsal.resolved.examples {
+        rows.push(("sampling", examples.to_string()));
+    }
     if let Some(rate) = rehearsal.resolved.sampling_rate {
         rows.push(("sampling rate", format!("{rate:.5}")));
     }

@@ -25,6 +25,7 @@ mod earlier_runs;
 mod early_stop;
 mod evaluation;
 mod events;
+mod example_sampling;
 mod examples;
 mod finish;
 mod first_run;

@@ -9,13 +9,15 @@ use super::units::Units;
 use std::path::Path;
 use undertone_settings::OnBadRow;
 
-/// Number of rows and privacy units in a file.
+/// Number of rows, privacy units and examples in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitCount {
     /// Number of readable rows.
     pub rows: usize,
     /// Number of privacy units: rows, or authors.
     pub units: usize,
+    /// Number of examples, if each row is one: rows beyond an author's maximum are none.
+    pub examples: usize,
 }
 
 /// Counts rows and privacy units of a part as [`Dataset::load`](super::Dataset::load) does. `texts`
@@ -33,13 +35,16 @@ pub fn count_units(
         columns.push(column);
     }
     let mut units = Units::new(unit, part, texts.len());
-    let mut rows = 0;
+    let (mut rows, mut examples) = (0, 0);
     // Whether the task supports lists and objects is checked when it reads them.
     for row in read::rows_with_nested(path, format_of(path, format)?, &columns, on_bad_row)? {
-        units.of(path, &mut row?)?;
+        if let Some(unit) = units.of(path, &mut row?)? {
+            units.count_example(unit);
+            examples += 1;
+        }
         rows += 1;
     }
-    Ok(UnitCount { rows, units: units.count() })
+    Ok(UnitCount { rows, units: units.count(), examples })
 }
 
 #[cfg(test)]
@@ -54,9 +59,12 @@ mod tests {
         let count = |unit: &PrivacyUnit| {
             count_units(&path, None, &["text"], unit, Part::All, OnBadRow::Skip)
         };
-        assert_eq!(count(&PrivacyUnit::Row).unwrap(), UnitCount { rows: 4, units: 4 });
-        let authors = PrivacyUnit::Author { column: "by".into(), at_most: 1 };
-        assert_eq!(count(&authors).unwrap(), UnitCount { rows: 4, units: 2 });
+        let rows = UnitCount { rows: 4, units: 4, examples: 4 };
+        assert_eq!(count(&PrivacyUnit::Row).unwrap(), rows);
+        for (at_most, examples) in [(1, 2), (2, 3), (3, 4)] {
+            let authors = PrivacyUnit::Author { column: "by".into(), at_most };
+            assert_eq!(count(&authors).unwrap(), UnitCount { rows: 4, units: 2, examples });
+        }
         let row = PrivacyUnit::Row;
         let refused = count_units(&path, None, &["text"], &row, Part::All, OnBadRow::Refuse);
         assert!(refused.is_err());

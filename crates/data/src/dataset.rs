@@ -1,6 +1,6 @@
 //! An in-memory dataset.
 
-use super::error::Result;
+use super::error::{Error, Result};
 use super::example::Example;
 use super::format::format_of;
 use super::labels::Labels;
@@ -73,6 +73,18 @@ impl Dataset {
         let masking = Masking::of(task, tokenizer)?;
         let most_per_unit = options.most_per_unit();
         Ok(Dataset { examples, labels, units, most_per_unit, masking, skipped, tally })
+    }
+
+    /// The same examples, each of which is sampled and clipped by itself. Call it only after the
+    /// maximum of each privacy unit was enforced.
+    pub fn into_single_examples(mut self) -> Result<Dataset> {
+        let number = self.examples.len();
+        u32::try_from(number)
+            .map_err(|_| Error::invalid("the number of examples", number, "below 2³²"))?;
+        for (i, example) in self.examples.iter_mut().enumerate() {
+            example.unit = i as u32;
+        }
+        Ok(Dataset { units: number, most_per_unit: 1, ..self })
     }
 
     /// The examples as used for evaluation, with the evaluation masks if the task has any.

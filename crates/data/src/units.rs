@@ -90,6 +90,13 @@ impl Units {
         self.count
     }
 
+    /// Counts one example of a unit that is not kept.
+    pub fn count_example(&mut self, unit: u32) {
+        if self.authors.is_some() {
+            self.examples[unit as usize] += 1;
+        }
+    }
+
     /// Appends a row's examples, up to the maximum of its unit; returns the number appended.
     pub fn admit(&mut self, unit: u32, of_row: Vec<Example>, examples: &mut Vec<Example>) -> usize {
         let mut room = of_row.len();

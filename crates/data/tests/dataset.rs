@@ -210,6 +210,25 @@ fn settings_that_allow_nothing_are_refused() {
     assert!(matches!(given.load(&file, &language(), &options), Err(Error::Invalid { .. })));
 }
 
+/// Sampled one by one, an author still has no more examples than the maximum.
+#[test]
+fn single_examples_are_those_within_the_maximum_of_their_authors() {
+    let given = given(fixture::bert());
+    let rows: String = (0..40).map(|i| format!("a b c\t{}\tauthor {}\n", i % 2, i % 8)).collect();
+    let file = given.file("a.tsv", &format!("text\tlabel\tauthor\n{rows}"));
+    let unit = PrivacyUnit::Author { column: "author".into(), at_most: 3 };
+    let of_authors =
+        given.load(&file, &sentiment(), &Options { unit, ..Options::default() }).unwrap();
+    let single = of_authors.clone().into_single_examples().unwrap();
+    assert_eq!((of_authors.units, single.units, single.most_per_unit), (8, 24, 1));
+    let members = single.members();
+    assert!((0..24).all(|unit| members.of_unit(unit) == [unit]));
+    let tokens = |data: &Dataset| -> Vec<Vec<u32>> {
+        data.examples.iter().map(|example| example.tokens.clone()).collect()
+    };
+    assert_eq!(tokens(&single), tokens(&of_authors));
+}
+
 /// End to end: file, dataset, sampler, micro-batches, packed tokens.
 #[test]
 fn a_step_holds_all_examples_of_the_drawn_authors() {

@@ -154,6 +154,7 @@ impl Account {
                 1e8 * sensitivity / noise_multiplier
             }
             Event::PoissonGaussian { noise_multiplier, .. }
+            | Event::MixtureOfGaussians { noise_multiplier, .. }
             | Event::Selection { noise_multiplier, .. } => 999.0 / noise_multiplier,
             Event::RandomizedResponse { .. } | Event::Exponential { .. } => 1e6,
             // Noise does not change the δ of a threshold.

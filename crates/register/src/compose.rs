@@ -33,6 +33,7 @@ pub fn quieter(releases: &Composition, factor: f64) -> Composition {
         match &mut event {
             Event::Gaussian { noise_multiplier, .. }
             | Event::PoissonGaussian { noise_multiplier, .. }
+            | Event::MixtureOfGaussians { noise_multiplier, .. }
             | Event::Selection { noise_multiplier, .. } => *noise_multiplier *= factor,
             Event::RandomizedResponse { epsilon, .. } => *epsilon /= factor,
             Event::Exponential { range } => *range /= factor,

@@ -19,6 +19,7 @@ fn ledger(folder: &Path, mode: Mode) -> Ledger {
         plan: RunPaths::new(folder).plan_hash().unwrap(),
         units: 5000,
         sampling_rate: Some(0.02),
+        examples_per_user: None,
         steps: 40,
         noise_multipliers: vec![0.9, 0.9],
         delta: DELTA,

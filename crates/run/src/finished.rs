@@ -212,6 +212,7 @@ fn check_binding(path: &Path, ledger: &Ledger, summary: &Summary) -> Result<()> 
     let RunBinding { units, sampling_rate, steps, noise_multipliers, delta, entries, .. } = bound;
     let same = *units == resolved.units as u64
         && *sampling_rate == resolved.sampling_rate
+        && bound.examples_per_user == resolved.examples.map(|examples| examples.per_user)
         && *steps == self::steps(&summary.plan, resolved)
         && guarantee.as_ref().is_none_or(|stated| stated.delta == *delta);
     let calibrated_later = summary.plan.privacy.method == MethodName::Mvg

@@ -52,13 +52,13 @@ pub use file::{
     LoraSettings, MAX_TOKENS, MaskRanking, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
     MvgSection, NcclUse, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow,
     OptimizerKind, PrecisionName, PrivacySection, PromptSettings, PublicFile, Quantize,
-    RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly,
-    SynthesisSection, SyntheticFormat, TaskName, TrainingSection, Tuning, WeightAverage,
-    WrittenRun, edit_distance, key_named,
+    RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile,
+    SamplingLevel, StopEarly, SynthesisSection, SyntheticFormat, TaskName, TrainingSection, Tuning,
+    WeightAverage, WrittenRun, edit_distance, key_named,
 };
 pub use place::{last_component, real_path};
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
-pub use resolved::{Adaptation, Registered, Releases, Resolved};
+pub use resolved::{Adaptation, Registered, Releases, Resolved, SampledExamples};
 
 /// Version of the run-folder layout that this release reads and writes.
 pub const FORMAT_VERSION: u32 = 4;

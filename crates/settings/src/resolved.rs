@@ -18,6 +18,9 @@ pub struct Resolved {
     pub sampling_rate: Option<f64>,
     /// Noise multiplier of each epoch; empty for a non-private run.
     pub noise_multipliers: Vec<f64>,
+    /// Set if the unit is a user and steps sample examples one by one (`privacy.sampling`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples: Option<SampledExamples>,
     /// In local DP, the DP-SGD adaptation that precedes perturbing the embeddings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptation: Option<Adaptation>,
@@ -33,6 +36,34 @@ pub struct Resolved {
     /// The reservation of the run's budget, if it was started with a register.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<Registered>,
+}
+
+/// The examples of users that are sampled one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampledExamples {
+    /// Number of examples in the training file, without those beyond a user's maximum.
+    pub number: usize,
+    /// Maximum number of examples of a user.
+    pub per_user: u64,
+}
+
+impl std::fmt::Display for SampledExamples {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "examples one by one, at most {} of each user", self.per_user)
+    }
+}
+
+impl Resolved {
+    /// Number of units, or of examples, each of which joins a step with the sampling rate.
+    pub fn sampled(&self) -> usize {
+        self.examples.map_or(self.units, |examples| examples.number)
+    }
+
+    /// The accounting event of a step of a central-DP method.
+    pub fn step(&self, noise_multiplier: f64) -> Event {
+        let per_user = self.examples.map(|examples| examples.per_user);
+        Event::of_step(noise_multiplier, self.sampling_rate.unwrap_or(1.0), per_user)
+    }
 }
 
 /// The reservation of a run's budget in a register.

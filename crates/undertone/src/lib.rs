@@ -84,7 +84,9 @@ pub mod synthesize;
 pub mod train;
 
 pub use error::{Error, Result, is_of_full_disk, is_of_system};
-pub use plan::{Method, Plan, PublicFacts, ResolvedPlan, precision_of, recipe, task_of, units_of};
+pub use plan::{
+    Method, Plan, Population, PublicFacts, ResolvedPlan, precision_of, recipe, task_of, units_of,
+};
 pub use undertone_data as data;
 pub use undertone_data::BoundedAllocator;
 pub use undertone_model as model;

@@ -103,6 +103,11 @@ pub fn pairs_of(composition: &Composition) -> Result<Vec<(Pair, u64)>> {
             Event::RandomizedResponse { epsilon, categories } => {
                 pairs.push((Pair::Response { epsilon, categories }, count));
             }
+            Event::MixtureOfGaussians { .. } => {
+                return Err(Error::NotCertifiable {
+                    why: "the checker does not know users whose examples are sampled one by one",
+                });
+            }
             Event::Threshold { .. } => {
                 return Err(Error::NotCertifiable {
                     why: "a threshold, as of a private vocabulary, has a δ of its own that the \

@@ -91,10 +91,8 @@ fn last_steps(run: &RunBinding, sampling_rate: f64, left: u64) -> (Vec<Part>, u6
         let count = per_epoch.min(left);
         left -= count;
         if count > 0 {
-            parts.push(Part {
-                event: Event::PoissonGaussian { noise_multiplier, sampling_rate },
-                count,
-            });
+            let event = Event::of_step(noise_multiplier, sampling_rate, run.examples_per_user);
+            parts.push(Part { event, count });
         }
     }
     (parts, left)
@@ -117,6 +115,7 @@ mod tests {
             plan: String::new(),
             units: 1000,
             sampling_rate: Some(RATE),
+            examples_per_user: None,
             steps,
             noise_multipliers: noise_multipliers.to_vec(),
             delta: 1e-5,

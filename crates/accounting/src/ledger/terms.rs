@@ -39,6 +39,9 @@ pub struct RunBinding {
     /// Sampling rate of a step, or `None` without sampling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<f64>,
+    /// Maximum number of examples of a user, if examples are sampled one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples_per_user: Option<u64>,
     /// Number of steps of the whole run.
     pub steps: u64,
     /// Noise multiplier of each epoch.

@@ -10,7 +10,7 @@
 //! and the same for its lower and upper halves are all that the discretizations need (PROOFS.md,
 //! section 4). Each value carries a bound on its rounding error.
 
-use super::pair::{COMPONENTS, Pair};
+use super::pair::Pair;
 use super::sketch::Sketch;
 use crate::normal::{UNIT, tail_relative_error, upper_tail};
 use crate::sum::not_negative;
@@ -219,56 +219,94 @@ fn cut_atoms(atoms: &[(f64, f64)], grid: Grid) -> Cells {
     }
 }
 
-/// Both tails of each component at one edge.
-struct Edge {
-    loss: f64,
-    offset: [f64; COMPONENTS],
-    lower_tail: [f64; COMPONENTS],
-    upper_tail: [f64; COMPONENTS],
+/// Both tails of one component at one point.
+#[derive(Clone, Copy)]
+struct Tails {
+    offset: f64,
+    lower: f64,
+    upper: f64,
 }
 
-impl Edge {
-    fn new(pair: &Pair, loss: f64) -> Edge {
-        let z = pair.threshold(loss);
-        let offset = pair.means().map(|m| z - m);
-        let (mut low, mut high) = ([0.0; COMPONENTS], [0.0; COMPONENTS]);
-        for c in 0..pair.components() {
-            let small = upper_tail(offset[c].abs());
-            (low[c], high[c]) =
-                if offset[c] > 0.0 { (1.0 - small, small) } else { (small, 1.0 - small) };
-        }
-        Edge { loss, offset, lower_tail: low, upper_tail: high }
+impl Tails {
+    /// The tails at a distance `offset` above the component's mean.
+    fn at(offset: f64) -> Tails {
+        let small = upper_tail(offset.abs());
+        let (lower, upper) = if offset > 0.0 { (1.0 - small, small) } else { (small, 1.0 - small) };
+        Tails { offset, lower, upper }
     }
 
-    fn tail_error(&self, c: usize, tail: f64) -> f64 {
+    fn error(&self, tail: f64) -> f64 {
         if tail == 0.0 {
             return f64::MIN_POSITIVE;
         }
-        tail * tail_relative_error(self.offset[c].abs())
+        tail * tail_relative_error(self.offset.abs())
+    }
+
+    /// The component's mass up to a later point, computed from the tails that are small there.
+    fn mass_until(&self, right: &Tails) -> Enclosed {
+        let (at_left, at_right) =
+            if self.offset > 0.0 { (self.upper, right.upper) } else { (self.lower, right.lower) };
+        let error = self.error(at_left) + right.error(at_right);
+        Enclosed { value: (at_left - at_right).abs(), error }
     }
 }
 
-/// The mass of component `c` between two edges, computed from the tails that are small there.
-fn mass_between(left: &Edge, right: &Edge, c: usize) -> Enclosed {
-    let (at_left, at_right) = if left.offset[c] > 0.0 {
-        (left.upper_tail[c], right.upper_tail[c])
-    } else {
-        (left.lower_tail[c], right.lower_tail[c])
-    };
-    let error = left.tail_error(c, at_left) + right.tail_error(c, at_right);
-    Enclosed { value: (at_left - at_right).abs(), error }
+/// The weight of one component in P − e^loss·Q at an edge.
+#[derive(Clone, Copy)]
+struct Weight {
+    value: f64,
+    error: f64,
 }
 
-/// Σ over the components of weight × mass, for the weights of P − e^loss·Q.
-fn excess(pair: &Pair, loss: f64, masses: &[Enclosed; COMPONENTS], sign: f64) -> Enclosed {
-    let (weights, weight_errors) = (pair.excess_weights(loss), pair.excess_weight_errors(loss));
-    let mut sum = Enclosed::default();
-    for c in 0..pair.components() {
-        sum.value += sign * weights[c] * masses[c].value;
-        sum.error += weights[c].abs() * (masses[c].error + 4.0 * UNIT * masses[c].value)
-            + weight_errors[c] * (masses[c].value + masses[c].error);
+impl Weight {
+    fn new(pair: &Pair, component: usize, loss: f64) -> Weight {
+        let value = pair.excess_weight(component, loss);
+        Weight { value, error: pair.excess_weight_error(component, loss) }
     }
-    Enclosed { value: sum.value.max(0.0), error: sum.error }
+
+    /// Weight × mass.
+    fn times(&self, mass: Enclosed, sign: f64) -> Enclosed {
+        Enclosed {
+            value: sign * self.value * mass.value,
+            error: self.value.abs() * (mass.error + 4.0 * UNIT * mass.value)
+                + self.error * (mass.value + mass.error),
+        }
+    }
+}
+
+/// Σ over the components of weight × mass, for the weights of P − e^loss·Q at both edges of a cell
+/// and the masses in both of its halves.
+#[derive(Clone, Copy, Default)]
+struct Excess {
+    above_lower_half: Enclosed,
+    above_upper_half: Enclosed,
+    below_lower_half: Enclosed,
+    below_upper_half: Enclosed,
+}
+
+impl Excess {
+    fn add(&mut self, at: [Weight; 2], [lower_half, upper_half]: [Enclosed; 2]) {
+        let [left, right] = at;
+        self.above_lower_half += left.times(lower_half, 1.0);
+        self.above_upper_half += left.times(upper_half, 1.0);
+        self.below_lower_half += right.times(lower_half, -1.0);
+        self.below_upper_half += right.times(upper_half, -1.0);
+    }
+
+    /// The cell of this width, with `left_out` of P's mass anywhere.
+    fn into_cell(self, width: f64, left_out: f64) -> Cell {
+        let enclosed =
+            |sum: Enclosed| Enclosed { value: sum.value.max(0.0), error: sum.error + left_out };
+        let above_lower_half = enclosed(self.above_lower_half);
+        let below_upper_half = enclosed(self.below_upper_half);
+        Cell {
+            width,
+            above: above_lower_half + enclosed(self.above_upper_half),
+            below: below_upper_half + enclosed(self.below_lower_half),
+            above_lower_half,
+            below_upper_half,
+        }
+    }
 }
 
 fn cut_density(
@@ -281,33 +319,43 @@ fn cut_density(
 ) -> Cells {
     let (z_low, z_high) = pair.support(cut);
     let edges = choose_edges(sketch, weighing, grid, (pair.loss(z_low), pair.loss(z_high)), most);
-    let mut left = Edge::new(pair, grid.loss(edges[0]));
-    let outside = |weights: [f64; COMPONENTS], tails: [f64; COMPONENTS]| -> f64 {
-        let sum: f64 = weights.iter().zip(tails).map(|(w, t)| w * t).sum();
-        sum * (1.0 + 1e-9)
-    };
-    let p_outside_below = outside(pair.p_weights(), left.lower_tail);
-    let q_outside_below = outside(pair.q_weights(), left.lower_tail);
-    let mut cells = Vec::with_capacity(edges.len() - 1);
-    for (&from, &to) in edges.iter().zip(&edges[1..]) {
-        let middle = Edge::new(pair, 0.5 * (grid.loss(from) + grid.loss(to)));
-        let right = Edge::new(pair, grid.loss(to));
-        let lower_half = std::array::from_fn(|c| mass_between(&left, &middle, c));
-        let upper_half = std::array::from_fn(|c| mass_between(&middle, &right, c));
-        let above_lower_half = excess(pair, left.loss, &lower_half, 1.0);
-        let below_upper_half = excess(pair, right.loss, &upper_half, -1.0);
-        cells.push(Cell {
-            width: (to - from) as f64 * grid.mesh,
-            above: above_lower_half + excess(pair, left.loss, &upper_half, 1.0),
-            below: below_upper_half + excess(pair, right.loss, &lower_half, -1.0),
-            above_lower_half,
-            below_upper_half,
-        });
-        left = right;
+    let losses: Vec<f64> = edges.iter().map(|&edge| grid.loss(edge)).collect();
+    let points: Vec<f64> = losses.iter().map(|&loss| pair.threshold(loss)).collect();
+    let middle = |ends: &[f64]| pair.threshold(0.5 * (ends[0] + ends[1]));
+    let middles: Vec<f64> = losses.windows(2).map(middle).collect();
+    let mut sums = vec![Excess::default(); middles.len()];
+    // Masses of P and Q below the first edge, then of both above the last.
+    let mut outside = [0.0; 4];
+    for component in 0..pair.components() {
+        let (mean, p, q) =
+            (pair.mean(component), pair.p_weight(component), pair.q_weight(component));
+        let mut left = Tails::at(points[0] - mean);
+        let mut left_weight = Weight::new(pair, component, losses[0]);
+        outside[0] += p * left.lower;
+        outside[1] += q * left.lower;
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let middle = Tails::at(middles[i] - mean);
+            let right = Tails::at(points[i + 1] - mean);
+            let right_weight = Weight::new(pair, component, losses[i + 1]);
+            let masses = [left.mass_until(&middle), middle.mass_until(&right)];
+            sum.add([left_weight, right_weight], masses);
+            (left, left_weight) = (right, right_weight);
+        }
+        outside[2] += p * left.upper;
+        outside[3] += q * left.upper;
     }
-    let p_outside_above = outside(pair.p_weights(), left.upper_tail);
-    let q_outside_above = outside(pair.q_weights(), left.upper_tail);
-    Cells { grid, edges, cells, p_outside_below, q_outside_below, p_outside_above, q_outside_above }
+    let left_out = pair.left_out();
+    let of_p = |mass: f64| mass * (1.0 + 1e-9) + left_out;
+    let widths = edges.windows(2).map(|ends| (ends[1] - ends[0]) as f64 * grid.mesh);
+    Cells {
+        grid,
+        cells: sums.iter().zip(widths).map(|(sum, width)| sum.into_cell(width, left_out)).collect(),
+        edges,
+        p_outside_below: of_p(outside[0]),
+        q_outside_below: outside[1] * (1.0 + 1e-9),
+        p_outside_above: of_p(outside[2]),
+        q_outside_above: outside[3] * (1.0 + 1e-9),
+    }
 }
 
 /// Tilted mass that is negligible.

@@ -225,21 +225,24 @@ mod tests {
     use super::*;
     use crate::normal::upper_tail;
     use crate::pld::cells::Weighing;
-    use crate::pld::pair::{COMPONENTS, Pair, Repeated};
+    use crate::pld::mixture::Mixture;
+    use crate::pld::pair::{Pair, Repeated};
     use crate::pld::sketch::Sketch;
 
     /// The pair's hockey-stick divergence, in closed form.
     fn exact(pair: &Pair, epsilon: f64) -> f64 {
-        let (z, means) = (pair.threshold(epsilon), pair.means());
-        let weights = pair.excess_weights(epsilon);
-        (0..COMPONENTS).map(|c| weights[c] * upper_tail(z - means[c])).sum()
+        let z = pair.threshold(epsilon);
+        (0..pair.components())
+            .map(|c| pair.excess_weight(c, epsilon) * upper_tail(z - pair.mean(c)))
+            .sum()
     }
 
     /// The same for the reversed pair: Q − e^ε P over the points with loss below −ε.
     fn exact_reversed(pair: &Pair, epsilon: f64) -> f64 {
-        let (z, means) = (pair.threshold(-epsilon), pair.means());
-        let weights = pair.excess_weights(-epsilon);
-        let sum: f64 = (0..COMPONENTS).map(|c| weights[c] * upper_tail(means[c] - z)).sum();
+        let z = pair.threshold(-epsilon);
+        let sum: f64 = (0..pair.components())
+            .map(|c| pair.excess_weight(c, -epsilon) * upper_tail(pair.mean(c) - z))
+            .sum();
         -sum * epsilon.exp()
     }
 
@@ -258,6 +261,12 @@ mod tests {
             }
         }
         pairs.extend([0.01, 0.5, 3.0].map(|shift| Pair::Shifted { sampling_rate: 1.0, shift }));
+        for (examples, sampling_rate, shift) in
+            [(2, 1e-3, 3.0), (4, 0.05, 1.0), (16, 1e-6, 0.3), (16, 0.3, 0.2), (100, 0.01, 0.5)]
+        {
+            let mixture = Mixture::new(examples, sampling_rate, shift);
+            pairs.push(Pair::Mixed(std::sync::Arc::new(mixture)));
+        }
         pairs
     }
 
@@ -266,7 +275,7 @@ mod tests {
     #[test]
     fn the_true_curve_lies_between_the_two_discrete_ones() {
         for pair in pairs() {
-            let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
+            let sketch = Sketch::of(&Repeated { pair: pair.clone(), count: 1 }, 1e-12);
             for mesh in [0.3, 0.02, 1e-3] {
                 for tilt in [0.5, 8.0, -1.5, -9.0] {
                     let cells = Cells::cut(
@@ -311,7 +320,7 @@ mod tests {
         for shift in [8.0, 12.0, 17.0, 20.0] {
             for sampling_rate in [1e-3, 0.0747, 0.3, 0.999, 1.0] {
                 let pair = Pair::Shifted { sampling_rate, shift };
-                let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
+                let sketch = Sketch::of(&Repeated { pair: pair.clone(), count: 1 }, 1e-12);
                 for mesh in [0.14, 0.042, 0.01] {
                     let weighing = Weighing { tilt: 0.03, one_loss: None };
                     let cells = Cells::cut(&pair, &sketch, weighing, mesh, 1e-12, 100_000);
@@ -332,7 +341,7 @@ mod tests {
     #[test]
     fn the_error_is_of_second_order() {
         let pair = Pair::Shifted { sampling_rate: 0.3, shift: 1.0 };
-        let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
+        let sketch = Sketch::of(&Repeated { pair: pair.clone(), count: 1 }, 1e-12);
         let gap = |mesh: f64| {
             let cells = Cells::cut(
                 &pair,

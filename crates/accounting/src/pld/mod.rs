@@ -17,6 +17,7 @@ mod enclosure;
 mod jump;
 mod masses;
 mod merge;
+mod mixture;
 pub(crate) mod pair;
 mod plan;
 mod response;
@@ -300,6 +301,7 @@ impl Numerical {
                 Pair::Shifted { sampling_rate, .. } => {
                     part.count as f64 * -(-sampling_rate).ln_1p()
                 }
+                Pair::Mixed(ref mixture) => part.count as f64 * mixture.largest_absent_loss(),
                 Pair::Response { epsilon, .. } => part.count as f64 * epsilon,
                 Pair::Opposed { .. } => f64::INFINITY,
             })

@@ -2,16 +2,15 @@
 //! distinguishable as the mechanism's outputs on any two neighboring data sets (PROOFS.md, sections
 //! 1–3).
 
+use super::mixture::Mixture;
 use crate::event::{Adjacency, Event};
 use crate::normal::{UNIT, upper_quantile, upper_tail};
 use crate::sum::Sum;
+use std::sync::Arc;
 
-/// Number of normal components of which P and Q are mixtures: at 0, at +s and at −s (in noise
-/// standard deviations).
-pub const COMPONENTS: usize = 3;
-
-/// A pair (P, Q) whose privacy loss ln dP/dQ increases along the line.
-#[derive(Debug, Clone, Copy)]
+/// A pair (P, Q) whose privacy loss ln dP/dQ increases along the line. Unless it has atoms, both
+/// are mixtures of the same few normal distributions of variance 1.
+#[derive(Debug, Clone)]
 pub enum Pair {
     /// P = (1 − q) N(0, 1) + q N(s, 1) against Q = N(0, 1): one unit added or removed.
     Shifted {
@@ -27,6 +26,8 @@ pub enum Pair {
         /// Distance s of either component from 0.
         shift: f64,
     },
+    /// P = Σᵢ wᵢ N(i·s, 1) against Q = N(0, 1): one user with several examples added or removed.
+    Mixed(Arc<Mixture>),
     /// Randomized response: three atoms.
     Response {
         /// ε of one response.
@@ -37,7 +38,7 @@ pub enum Pair {
 }
 
 /// A pair and its number of repetitions.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Repeated {
     /// The repeated pair.
     pub pair: Pair,
@@ -85,6 +86,19 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
                 };
                 pairs.push(Repeated { pair, count });
             }
+            Event::MixtureOfGaussians { noise_multiplier, sampling_rate, examples_per_user } => {
+                let shift = inverse_up(noise_multiplier);
+                let pair = match examples_per_user {
+                    _ if sampling_rate == 1.0 => {
+                        squared_shift
+                            .add(count as f64 * (examples_per_user as f64 * shift).powi(2));
+                        continue;
+                    }
+                    1 => Pair::Shifted { sampling_rate, shift },
+                    k => Pair::Mixed(Arc::new(Mixture::new(k, sampling_rate, shift))),
+                };
+                pairs.push(Repeated { pair, count });
+            }
             Event::RandomizedResponse { epsilon, categories } => {
                 pairs.push(Repeated {
                     pair: Pair::Response { epsilon, categories: categories as f64 },
@@ -125,6 +139,7 @@ impl Pair {
     pub fn is_symmetric(&self) -> bool {
         match *self {
             Pair::Shifted { sampling_rate, .. } => sampling_rate == 1.0,
+            Pair::Mixed(_) => false,
             Pair::Opposed { .. } | Pair::Response { .. } => true,
         }
     }
@@ -137,20 +152,42 @@ impl Pair {
         }
     }
 
-    /// Number of components with nonzero weight.
+    /// Number of components of P and Q: at 0, at +s and at −s (in noise standard deviations), or at
+    /// the multiples of s.
     pub fn components(&self) -> usize {
         match self {
             Pair::Shifted { .. } => 2,
             Pair::Opposed { .. } => 3,
+            Pair::Mixed(mixture) => mixture.components(),
             Pair::Response { .. } => 0,
         }
     }
 
-    /// Means of the components.
-    pub fn means(&self) -> [f64; COMPONENTS] {
-        match *self {
-            Pair::Shifted { shift, .. } | Pair::Opposed { shift, .. } => [0.0, shift, -shift],
-            Pair::Response { .. } => [0.0; COMPONENTS],
+    /// Mean of a component.
+    pub fn mean(&self, component: usize) -> f64 {
+        match self {
+            Pair::Shifted { shift, .. } | Pair::Opposed { shift, .. } => {
+                [0.0, *shift, -shift][component]
+            }
+            Pair::Mixed(mixture) => mixture.mean(component),
+            Pair::Response { .. } => 0.0,
+        }
+    }
+
+    /// The scale of z on which the loss bends.
+    pub fn bend(&self) -> f64 {
+        match self {
+            Pair::Shifted { shift, .. } | Pair::Opposed { shift, .. } => 1.0 / shift,
+            Pair::Mixed(mixture) => 1.0 / mixture.reach(),
+            Pair::Response { .. } => f64::INFINITY,
+        }
+    }
+
+    /// A bound on the weight in P of components that are left out.
+    pub fn left_out(&self) -> f64 {
+        match self {
+            Pair::Mixed(mixture) => mixture.left_out(),
+            _ => 0.0,
         }
     }
 
@@ -164,6 +201,7 @@ impl Pair {
                 let half = 0.5 * shift * shift;
                 log_mix(sampling_rate, shift * z - half) - log_mix(sampling_rate, -shift * z - half)
             }
+            Pair::Mixed(ref mixture) => mixture.loss(z),
             Pair::Response { .. } => unreachable!("atoms have no density"),
         }
     }
@@ -187,62 +225,74 @@ impl Pair {
                 let kappa = sampling_rate * (-0.5 * shift * shift).exp();
                 (0.5 * loss + ((1.0 - sampling_rate) * (0.5 * loss).sinh() / kappa).asinh()) / shift
             }
+            Pair::Mixed(ref mixture) => mixture.threshold(loss),
             Pair::Response { .. } => unreachable!("atoms have no density"),
         }
     }
 
-    /// The weight of each component in P − e^loss·Q, computed so that a small sampling rate costs
-    /// no accuracy.
-    pub fn excess_weights(&self, loss: f64) -> [f64; COMPONENTS] {
+    /// The weight of a component in P − e^loss·Q, computed so that a small sampling rate costs no
+    /// accuracy.
+    pub fn excess_weight(&self, component: usize, loss: f64) -> f64 {
         match *self {
             // Without sampling, losses have no lower bound, and e^loss must keep its accuracy
             // there.
-            Pair::Shifted { sampling_rate: 1.0, .. } => [-loss.exp(), 1.0, 0.0],
-            Pair::Shifted { sampling_rate, .. } => {
-                [-(sampling_rate + loss.exp_m1()), sampling_rate, 0.0]
+            Pair::Shifted { sampling_rate: 1.0, .. } => match component {
+                0 => -loss.exp(),
+                _ => 1.0,
+            },
+            Pair::Shifted { sampling_rate, .. } => match component {
+                0 => -(sampling_rate + loss.exp_m1()),
+                _ => sampling_rate,
+            },
+            Pair::Opposed { sampling_rate, .. } => match component {
+                0 => -(1.0 - sampling_rate) * loss.exp_m1(),
+                1 => sampling_rate,
+                _ => -sampling_rate * loss.exp(),
+            },
+            Pair::Mixed(ref mixture) => mixture.excess_weight(component, loss),
+            Pair::Response { .. } => 0.0,
+        }
+    }
+
+    /// A bound on the rounding error of [`Pair::excess_weight`], where `loss` itself has one
+    /// rounding.
+    pub fn excess_weight_error(&self, component: usize, loss: f64) -> f64 {
+        let moved = || 4.0 * loss.exp_m1().abs() + 2.0 * loss.abs() * loss.exp();
+        let error = match *self {
+            Pair::Mixed(ref mixture) => return mixture.excess_weight_error(component, loss),
+            Pair::Response { .. } => 0.0,
+            _ if component == 1 => 0.0,
+            Pair::Shifted { sampling_rate: 1.0, .. } => (4.0 + 2.0 * loss.abs()) * loss.exp(),
+            Pair::Shifted { sampling_rate, .. } => moved() + 4.0 * sampling_rate,
+            Pair::Opposed { sampling_rate, .. } if component == 0 => {
+                (1.0 - sampling_rate) * moved()
             }
             Pair::Opposed { sampling_rate, .. } => {
-                [-(1.0 - sampling_rate) * loss.exp_m1(), sampling_rate, -sampling_rate * loss.exp()]
+                sampling_rate * (4.0 + 2.0 * loss.abs()) * loss.exp()
             }
-            Pair::Response { .. } => [0.0; COMPONENTS],
-        }
-    }
-
-    /// Bounds on the rounding errors of [`Pair::excess_weights`], where `loss` itself has one
-    /// rounding.
-    pub fn excess_weight_errors(&self, loss: f64) -> [f64; COMPONENTS] {
-        let moved = 4.0 * loss.exp_m1().abs() + 2.0 * loss.abs() * loss.exp();
-        let errors = match *self {
-            Pair::Shifted { sampling_rate: 1.0, .. } => {
-                [(4.0 + 2.0 * loss.abs()) * loss.exp(), 0.0, 0.0]
-            }
-            Pair::Shifted { sampling_rate, .. } => [moved + 4.0 * sampling_rate, 0.0, 0.0],
-            Pair::Opposed { sampling_rate, .. } => [
-                (1.0 - sampling_rate) * moved,
-                0.0,
-                sampling_rate * (4.0 + 2.0 * loss.abs()) * loss.exp(),
-            ],
-            Pair::Response { .. } => [0.0; COMPONENTS],
         };
-        errors.map(|e| e * UNIT)
+        error * UNIT
     }
 
-    /// The weight of each component in P.
-    pub fn p_weights(&self) -> [f64; COMPONENTS] {
+    /// The weight of a component in P.
+    pub fn p_weight(&self, component: usize) -> f64 {
         match *self {
             Pair::Shifted { sampling_rate, .. } | Pair::Opposed { sampling_rate, .. } => {
-                [1.0 - sampling_rate, sampling_rate, 0.0]
+                [1.0 - sampling_rate, sampling_rate, 0.0][component]
             }
-            Pair::Response { .. } => [0.0; COMPONENTS],
+            Pair::Mixed(ref mixture) => mixture.weight(component),
+            Pair::Response { .. } => 0.0,
         }
     }
 
-    /// The weight of each component in Q.
-    pub fn q_weights(&self) -> [f64; COMPONENTS] {
+    /// The weight of a component in Q.
+    pub fn q_weight(&self, component: usize) -> f64 {
         match *self {
-            Pair::Shifted { .. } => [1.0, 0.0, 0.0],
-            Pair::Opposed { sampling_rate, .. } => [1.0 - sampling_rate, 0.0, sampling_rate],
-            Pair::Response { .. } => [0.0; COMPONENTS],
+            Pair::Opposed { sampling_rate, .. } => {
+                [1.0 - sampling_rate, 0.0, sampling_rate][component]
+            }
+            Pair::Shifted { .. } | Pair::Mixed(_) => f64::from(u8::from(component == 0)),
+            Pair::Response { .. } => 0.0,
         }
     }
 
@@ -252,6 +302,7 @@ impl Pair {
             Pair::Shifted { sampling_rate, shift } | Pair::Opposed { sampling_rate, shift } => {
                 (sampling_rate, shift)
             }
+            Pair::Mixed(ref mixture) => return mixture.support(cut),
             Pair::Response { .. } => return (0.0, 0.0),
         };
         let above =

@@ -2,7 +2,7 @@
 //! mesh and the window of the certified computation are chosen. A bad sketch makes the certified
 //! interval wide, never wrong.
 
-use super::pair::{Pair, Repeated};
+use super::pair::Repeated;
 use rayon::prelude::*;
 
 /// One part's privacy-loss distribution under P, as weighted points.
@@ -32,20 +32,14 @@ impl Sketch {
         let atoms_only = !atoms.is_empty();
         if !atoms_only {
             let (low, high) = part.pair.support(cut);
-            let shift = match part.pair {
-                Pair::Shifted { shift, .. } | Pair::Opposed { shift, .. } => shift,
-                Pair::Response { .. } => 0.0,
-            };
-            // The loss bends on a scale of 1/shift, the densities on a scale of 1.
-            let points = ((high - low) / (0.25 / shift).min(0.125)).ceil() as usize;
+            // The loss bends on a scale of its own, the densities on a scale of 1.
+            let points = ((high - low) / (0.25 * part.pair.bend()).min(0.125)).ceil() as usize;
             let step = (high - low) / points as f64;
-            let (means, weights) = (part.pair.means(), part.pair.p_weights());
+            let pair = &part.pair;
             for i in 0..=points {
                 let z = low + step * i as f64;
-                let mass: f64 = means
-                    .iter()
-                    .zip(weights)
-                    .map(|(m, w)| w * crate::normal::density(z - m))
+                let mass: f64 = (0..pair.components())
+                    .map(|c| pair.p_weight(c) * crate::normal::density(z - pair.mean(c)))
                     .sum::<f64>()
                     * step;
                 if mass > 0.0 {

@@ -46,7 +46,7 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     if !(step_distance > 0.0 && step_distance <= 1e6) {
         return Err(Error::invalid("step distance", step_distance, "above 0 and at most 1e6"));
     }
-    let range = (*limits::NOISE_MULTIPLIER.start(), *limits::NOISE_MULTIPLIER.end());
+    let range = passes.noise_range();
     let uniform = |epsilon: f64| {
         least_noise(epsilon, delta, Accountant::Auto, range, |noise| {
             passes.compose(&vec![noise; passes.epochs as usize])

@@ -10,13 +10,13 @@ mod shape;
 pub use ewpba::{Ewpba, ewpba};
 pub use shape::{Shape, shaped};
 
-use crate::{Answer, Composition, Error, Result};
+use crate::{Answer, Composition, Error, Event, Result, limits};
 use serde::{Deserialize, Serialize};
 
 /// The sampling plan of a training run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Passes {
-    /// Probability that each unit is in a step's Poisson sample.
+    /// Probability that each unit is in a step's Poisson sample, or each example of a user.
     pub sampling_rate: f64,
     /// Number of steps per epoch.
     pub steps_per_epoch: u64,
@@ -24,10 +24,14 @@ pub struct Passes {
     pub epochs: u32,
     /// A release before the first step, such as the statistics that guide noise allocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<crate::Event>,
+    pub before: Option<Event>,
     /// Another release beside the steps, such as metrics with noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside: Option<crate::Event>,
+    pub beside: Option<Event>,
+    /// If examples are sampled one by one and the unit is a user: the maximum number of examples of
+    /// a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples_per_user: Option<u64>,
 }
 
 impl Passes {
@@ -50,12 +54,23 @@ impl Passes {
             epochs,
             before: None,
             beside: None,
+            examples_per_user: None,
         })
     }
 
     /// Total number of steps.
     pub fn steps(&self) -> u64 {
         self.steps_per_epoch.saturating_mul(u64::from(self.epochs))
+    }
+
+    /// A step with this noise multiplier.
+    pub fn step(&self, noise_multiplier: f64) -> Event {
+        Event::of_step(noise_multiplier, self.sampling_rate, self.examples_per_user)
+    }
+
+    /// The noise multipliers that the accountants cover.
+    pub(crate) fn noise_range(&self) -> (f64, f64) {
+        limits::noise_multiplier(self.examples_per_user.unwrap_or(1)).into_inner()
     }
 
     /// The composition with one noise multiplier for each epoch.
@@ -65,13 +80,7 @@ impl Passes {
             composition.push(event, 1);
         }
         for &noise_multiplier in noise_multipliers {
-            composition.push(
-                crate::Event::PoissonGaussian {
-                    noise_multiplier,
-                    sampling_rate: self.sampling_rate,
-                },
-                self.steps_per_epoch,
-            );
+            composition.push(self.step(noise_multiplier), self.steps_per_epoch);
         }
         composition
     }

@@ -2,7 +2,6 @@
 
 use super::{Passes, Schedule};
 use crate::calibrate::least_noise;
-use crate::event::limits;
 use crate::{Accountant, Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -66,10 +65,8 @@ pub fn shaped(
     let least = factors.iter().copied().fold(f64::INFINITY, f64::min);
     let most = factors.iter().copied().fold(0.0, f64::max);
     // Every epoch must stay within the certified range.
-    let range = (
-        limits::NOISE_MULTIPLIER.start() / least * (1.0 + 1e-12),
-        limits::NOISE_MULTIPLIER.end() / most * (1.0 - 1e-12),
-    );
+    let (low, high) = passes.noise_range();
+    let range = (low / least * (1.0 + 1e-12), high / most * (1.0 - 1e-12));
     if range.0 >= range.1 {
         return Err(Error::invalid("ratio of the first to the last noise", ratio, "closer to 1"));
     }

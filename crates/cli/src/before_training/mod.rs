@@ -137,7 +137,7 @@ fn hopeless_noise(plan: &Plan, resolved: &Resolved, trainable: usize) -> Option<
     let per_epoch = resolved.steps_per_epoch as f64;
     let squares: f64 = resolved.noise_multipliers.iter().map(|noise| noise * noise).sum();
     let noise = (trainable as f64 * squares * per_epoch).sqrt();
-    let batch = rate * resolved.units as f64;
+    let batch = rate * resolved.sampled() as f64;
     let signal = per_epoch * f64::from(plan.training.epochs) * batch;
     (noise > signal).then(|| {
         format!(

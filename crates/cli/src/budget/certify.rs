@@ -29,7 +29,7 @@ pub struct Certify {
         value_name = "RUN|LEDGER",
         conflicts_with_all = [
             "noise_multiplier", "phase", "releases", "sensitivity", "response", "adjacency",
-            "sampling_rate", "steps", "examples", "batch", "epochs",
+            "sampling_rate", "steps", "examples", "batch", "epochs", "examples_per_user",
         ]
     )]
     path: Option<PathBuf>,

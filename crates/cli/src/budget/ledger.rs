@@ -138,7 +138,7 @@ impl Read {
         rows.extend(of_plan.as_ref().map(|g| ("ε of the plan", output::interval(&g.epsilon))));
         rows.extend([
             ("δ", format!("{:e}", guarantee.delta)),
-            ("unit", output::unit(guarantee.unit).to_owned()),
+            ("unit", unit(ledger)),
             ("adjacency", guarantee.adjacency.to_string()),
             ("threat model", output::threat(guarantee.threat).to_owned()),
             ("mode", output::mode(guarantee.mode).to_owned()),
@@ -150,6 +150,15 @@ impl Read {
             stopped_early(&of_plan);
         }
         Ok(())
+    }
+}
+
+/// The privacy unit, with the maximum number of its examples if they are sampled one by one.
+fn unit(ledger: &undertone_accounting::ledger::Ledger) -> String {
+    let run = ledger.terms().run.as_ref();
+    match run.and_then(|run| run.examples_per_user) {
+        Some(most) => format!("user, with at most {most} examples sampled one by one"),
+        None => output::unit(ledger.terms().unit).to_owned(),
     }
 }
 

@@ -1,12 +1,12 @@
 //! `budget noise`.
 
-use super::releases::Sampling;
+use super::releases::{Sampling, not_for_users};
 use crate::arguments::{AccountantArgument, TargetArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
-use undertone_accounting::calibrate::{Calibrated, noise_multiplier};
+use undertone_accounting::calibrate::{Calibrated, noise_for_users, noise_multiplier};
 use undertone_accounting::gaussian;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event};
 
@@ -58,6 +58,9 @@ impl Noise {
 
     fn calibrate(&self) -> Outcome<Calibrated> {
         if let Some(count) = self.releases {
+            if self.sampling.examples_per_user.is_some() {
+                return Err(not_for_users());
+            }
             return self.plain(count);
         }
         let Some((rate, steps)) = self.sampling.rate_and_steps()? else {
@@ -66,13 +69,12 @@ impl Noise {
                  and --epochs, or --releases",
             ));
         };
-        Ok(noise_multiplier(
-            self.target.epsilon,
-            self.target.delta,
-            rate,
-            steps,
-            self.by.accountant,
-        )?)
+        let TargetArguments { epsilon, delta } = self.target;
+        let accountant = self.by.accountant;
+        Ok(match self.sampling.examples_per_user {
+            None => noise_multiplier(epsilon, delta, rate, steps, accountant)?,
+            Some(most) => noise_for_users(epsilon, delta, rate, steps, most, accountant)?,
+        })
     }
 
     fn plain(&self, count: u64) -> Outcome<Calibrated> {

@@ -30,6 +30,10 @@ pub struct Sampling {
     /// whole steps
     #[arg(long, value_name = "N", requires = "examples", value_parser = epochs)]
     pub epochs: Option<f64>,
+    /// Maximum number of examples of a user; makes the user the unit, of whom each example is
+    /// sampled by itself
+    #[arg(long, value_name = "K")]
+    pub examples_per_user: Option<u64>,
 }
 
 impl Sampling {
@@ -49,6 +53,15 @@ impl Sampling {
         let steps = (whole as u64).saturating_mul(steps_per_epoch).saturating_add(of_rest);
         Ok(Some((sampling_rate, steps.max(1))))
     }
+}
+
+/// The error if `--examples-per-user` is given where no examples are sampled, or where their
+/// sampling is not accounted for.
+pub fn not_for_users() -> Failure {
+    Failure::arguments(
+        "--examples-per-user is for the steps of one training run: give --noise-multiplier and the \
+         sampling, without --phase, --releases or a private selection",
+    )
 }
 
 /// Parses a positive number of epochs.
@@ -138,6 +151,12 @@ impl Releases {
 
     pub fn composition(&self) -> Outcome<Composition> {
         let adjacency = self.adjacency();
+        let per_user = self.sampling.examples_per_user;
+        let is_one_run =
+            self.noise_multiplier.is_some() && self.releases.is_none() && self.phase.is_empty();
+        if per_user.is_some() && !is_one_run {
+            return Err(not_for_users());
+        }
         let mut composition = Composition::new(adjacency);
         for &Phase(noise_multiplier, sampling_rate, steps) in &self.phase {
             push(
@@ -163,11 +182,8 @@ impl Releases {
                          --batch and --epochs, or --releases",
                     ));
                 };
-                push(
-                    &mut composition,
-                    Event::PoissonGaussian { noise_multiplier, sampling_rate },
-                    steps,
-                )?;
+                let step = Event::of_step(noise_multiplier, sampling_rate, per_user);
+                push(&mut composition, step, steps)?;
             }
         } else if self.sampling.rate_and_steps()?.is_some() {
             return Err(Failure::arguments(

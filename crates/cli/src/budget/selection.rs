@@ -1,6 +1,6 @@
 //! `budget selection`.
 
-use super::releases::Sampling;
+use super::releases::{Sampling, not_for_users};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
@@ -37,6 +37,9 @@ pub struct Selection {
 
 impl Selection {
     pub fn run(self, output: Output) -> Outcome {
+        if self.sampling.examples_per_user.is_some() {
+            return Err(not_for_users());
+        }
         let Some((sampling_rate, steps)) = self.sampling.rate_and_steps()? else {
             return Err(Failure::arguments(
                 "say how the data are sampled: --sampling-rate and --steps, or --examples, --batch \

@@ -24,7 +24,7 @@ use undertone::data::{Format, Labels, format_of, read};
 use undertone::method::calibrate;
 use undertone::model::folder::is_at_hand;
 use undertone::train::rehearse_model;
-use undertone::units_of;
+use undertone::{Population, units_of};
 use undertone_accounting::limits;
 use undertone_run::{Choices, MAX_TOKENS, OnBadRow, TaskName, WrittenRun, write_atomically};
 use write::Draft;
@@ -170,7 +170,11 @@ impl Init {
         };
         let resolved = match &timed {
             Some((rehearsal, _)) => rehearsal.resolved.clone(),
-            None => calibrate(&plan, plan.units(counted), labels.as_ref().map_or(2, Vec::len))?,
+            None => {
+                let examples = count.as_ref().map_or(counted, |count| count.examples);
+                let population = Population { units: plan.units(counted), examples };
+                calibrate(&plan, population, labels.as_ref().map_or(2, Vec::len))?
+            }
         };
         write_atomically(&self.out, |out| out.write_all(text.as_bytes()))?;
         let steps = resolved.steps_per_epoch * u64::from(plan.training.epochs);

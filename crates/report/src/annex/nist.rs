@@ -119,6 +119,10 @@ fn middle(evidence: &Evidence) -> Vec<Point> {
                 _ => Fails,
             },
             match summary.resolved.sampling_rate {
+                Some(_) if summary.resolved.examples.is_some() => {
+                    "Poisson sampling of examples; the accountant is certified for users with \
+                     several"
+                }
                 Some(_) => "Poisson sampling; the accountant is certified for it",
                 None => "no amplification by sampling is counted",
             },

@@ -79,8 +79,9 @@ pub fn section(run: &Run, level: u8) -> Section {
         (
             "Batch size",
             format!(
-                "{} privacy units{}",
+                "{} {}{}",
                 words::count(training.batch),
+                if resolved.examples.is_some() { "examples" } else { "privacy units" },
                 if resolved.sampling_rate.is_some() {
                     " on average (Poisson sampling)"
                 } else {

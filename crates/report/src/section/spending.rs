@@ -81,13 +81,20 @@ fn in_words(run: &Run) -> String {
             },
             short(releases.sensitivity)
         ),
-        (None, Some(rate)) => match run.summary.plan.privacy.correlation {
-            None => format!(
+        (None, Some(rate)) => match (run.summary.plan.privacy.correlation, resolved.examples) {
+            (_, Some(examples)) => format!(
+                "Poisson sampling of examples: each step includes every example independently with \
+                 probability {}, clips its gradient, and adds noise to the sum. A person may be in \
+                 a step with each of at most {} examples, which the accountant allows for. {noise}",
+                words::number(rate),
+                examples.per_user
+            ),
+            (None, None) => format!(
                 "Poisson sampling: each step includes every privacy unit independently with \
                  probability {}, clips its gradient, and adds noise to the sum. {noise}",
                 words::number(rate)
             ),
-            Some(NoiseCorrelation { bands }) => format!(
+            (Some(NoiseCorrelation { bands }), None) => format!(
                 "Correlated noise (banded matrix factorization): units are split into {bands} \
                  random groups. Steps draw from one group after the other, each of its units \
                  independently with probability {}, clip its gradient, and add noise to the sum, \

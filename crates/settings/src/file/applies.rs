@@ -28,6 +28,11 @@ fn is_private(file: &RunFile) -> bool {
     file.privacy.method != MethodName::None
 }
 
+/// Whether a step samples whole privacy units.
+fn samples_units(file: &RunFile) -> bool {
+    file.privacy.sampling.is_users()
+}
+
 fn is_paper(file: &RunFile) -> bool {
     file.privacy.mode == ModeName::Paper
 }
@@ -111,6 +116,18 @@ const RULES: &[Rule] = &[
     rule("privacy.reserve", "privacy.schedule = \"ewpba\"", |file| {
         is_private(file) && file.privacy.schedule == NoiseSchedule::Ewpba
     }),
+    rule("privacy.sampling", "the method dp-sgd", |file| file.privacy.method == MethodName::DpSgd),
+    rule("privacy.sampling", "runs with data.author, whose unit is a user", |file| {
+        file.data.author.is_some()
+    }),
+    rule(
+        "privacy.units",
+        "runs without privacy.sampling = \"examples\", which takes the number of examples from the \
+         training file",
+        samples_units,
+    ),
+    rule("privacy.correlation", "runs without privacy.sampling = \"examples\"", samples_units),
+    rule("synthesis", "runs without privacy.sampling = \"examples\"", samples_units),
     rule("privacy.correlation", "the method dp-sgd", |file| {
         file.privacy.method == MethodName::DpSgd
     }),

@@ -34,7 +34,7 @@ pub use paper::{
 pub use privacy::{
     AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm, ImportanceSource,
     InitialRelevance, MethodName, ModeName, NoiseCorrelation, NoiseSchedule, PrivacySection,
-    RapFtSection, RelevanceRule, RelevanceSource,
+    RapFtSection, RelevanceRule, RelevanceSource, SamplingLevel,
 };
 pub use spelling::edit_distance;
 pub use synthesis::{SynthesisSection, SyntheticFormat};

@@ -114,6 +114,24 @@ pub struct NoiseCorrelation {
     pub bands: usize,
 }
 
+/// The level at which a step samples if the unit is a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SamplingLevel {
+    /// User-level sampling: a step samples users, and the mean gradient of each is clipped.
+    #[default]
+    Users,
+    /// Example-level sampling: a step samples examples, and the gradient of each is clipped.
+    Examples,
+}
+
+impl SamplingLevel {
+    /// Whether a step samples users.
+    pub fn is_users(&self) -> bool {
+        *self == Self::Users
+    }
+}
+
 /// Source of the importance or second-moment estimates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -372,6 +390,10 @@ pub struct PrivacySection {
     /// number is given); chosen by the recipe by default.
     #[serde(default = "automatic", deserialize_with = "clip_or_number")]
     pub clip: Clip,
+    /// With `data.author`, what a step samples and clips: `users` or single `examples`, of which a
+    /// user has at most `most_per_author`; `users` by default. The unit is the user either way.
+    #[serde(default, skip_serializing_if = "SamplingLevel::is_users")]
+    pub sampling: SamplingLevel,
     /// Correlation of the noise across steps, with the uniform schedule; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation: Option<NoiseCorrelation>,

@@ -139,6 +139,11 @@ impl WrittenRun {
         (!self.open.contains(&AutoKey::Optimizer)).then_some(self.file.training.optimizer)
     }
 
+    /// Whether steps sample privacy units, not single examples of them.
+    pub fn samples_units(&self) -> bool {
+        self.file.privacy.sampling.is_users()
+    }
+
     /// The declared number of privacy units.
     pub fn declared_units(&self) -> Option<u64> {
         self.file.privacy.units

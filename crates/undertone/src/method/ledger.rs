@@ -10,7 +10,7 @@ use crate::synthesize::Classes;
 use std::path::PathBuf;
 use undertone_accounting::ledger::{Ledger, RunBinding, Terms};
 use undertone_accounting::{Mode, Unit};
-use undertone_run::{OnBadRow, Resolved};
+use undertone_run::{LongTexts, OnBadRow, Resolved};
 
 /// Creates the ledger, or opens the one that the run started with, whose terms must match. Its
 /// first line is bound to the run, whose finished ledger has `entries` entries.
@@ -25,6 +25,7 @@ pub fn open(begin: &Begin, terms: Terms, delta: f64, entries: u64) -> Result<Run
         plan: folder.plan_hash()?,
         units: resolved.units as u64,
         sampling_rate: resolved.sampling_rate,
+        examples_per_user: resolved.examples.map(|examples| examples.per_user),
         steps: resolved.steps_per_epoch * u64::from(plan.training.epochs),
         noise_multipliers: resolved.noise_multipliers.clone(),
         delta,
@@ -81,6 +82,9 @@ fn public_count(plan: &Plan, resolved: &Resolved) -> Option<String> {
     if plan.declared_units().is_some() {
         return None;
     }
+    if let Some(examples) = &resolved.examples {
+        return Some(public_counts(plan, resolved.units, examples.number));
+    }
     Some(match plan.data.hold_out {
         None => format!("the number of units in the training file ({}) is public", resolved.units),
         Some(_) => format!(
@@ -88,6 +92,22 @@ fn public_count(plan: &Plan, resolved: &Resolved) -> Option<String> {
             resolved.units
         ),
     })
+}
+
+/// The assumption of runs that sample examples one by one: sampling rate, steps and divisor are
+/// functions of the number of examples.
+fn public_counts(plan: &Plan, users: usize, examples: usize) -> String {
+    let held_out = if plan.data.hold_out.is_some() { " that are not held out" } else { "" };
+    // Otherwise each row is one example.
+    let rows = match plan.data.pack || plan.data.long_texts != LongTexts::Cut {
+        true => ", and that of their rows",
+        false => "",
+    };
+    format!(
+        "the number of users in the training file{held_out} ({users}) and that of their \
+         examples{rows} ({examples}), at most {} each, are public",
+        plan.data.most_per_author
+    )
 }
 
 /// The assumption about classes that were inferred from the training file. A class that only one

@@ -31,7 +31,7 @@ use crate::evaluate::{Metrics, UnitValues};
 use crate::gradient::ClippedSum;
 use crate::model::Model;
 use crate::noise::Secret;
-use crate::plan::{Method, Plan};
+use crate::plan::{Method, Plan, Population};
 use crate::replay::Tape;
 use crate::step::{Learner, Protection, Step};
 use std::path::Path;
@@ -218,11 +218,17 @@ pub trait Procedure {
     }
 }
 
-/// Steps and calibrated noise multipliers for a given number of privacy units and classes.
-pub fn calibrate(plan: &Plan, units: usize, classes: usize) -> Result<Resolved> {
+/// Steps and calibrated noise multipliers for a given number of privacy units, examples and classes.
+pub fn calibrate(
+    plan: &Plan,
+    population: impl Into<Population>,
+    classes: usize,
+) -> Result<Resolved> {
+    let population = population.into();
+    let units = population.units;
     match &plan.method {
         Method::NonPrivate => Ok(non_private::calibrate(&plan.training, units)),
-        Method::Central(central) => central.calibrate(&plan.training, units),
+        Method::Central(central) => central.calibrate(&plan.training, population),
         Method::Local(local) => local.calibrate(&plan.training, units, classes),
     }
 }

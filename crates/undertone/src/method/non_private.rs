@@ -16,6 +16,7 @@ pub(super) fn calibrate(training: &TrainingSection, units: usize) -> Resolved {
         units,
         steps_per_epoch: (units as u64).div_ceil(training.batch).max(1),
         sampling_rate: None,
+        examples: None,
         noise_multipliers: Vec::new(),
         adaptation: None,
         before: None,

@@ -2,9 +2,11 @@
 //! method are filled in, and contradictory settings have been rejected.
 
 pub(crate) mod check;
+mod population;
 mod recipe;
 mod resolve;
 
+pub use population::Population;
 pub use recipe::{PublicFacts, recipe};
 pub use resolve::{ResolvedPlan, units_of};
 
@@ -258,12 +260,13 @@ optimizer = "adamw"
     fn no_key_is_accepted_and_ignored() {
         let lora = "model.tuning={ lora = { rank = 8 } }";
         // A key, two values, and the other settings that it needs to have an effect.
-        let keys: [(&str, &str, &str, &[&str]); 55] = [
+        let keys: [(&str, &str, &str, &[&str]); 56] = [
             ("epsilon", "2", "4", &[]),
             ("delta", "1e-5", "1e-6", &[]),
             ("noise_multiplier", "1", "2", &["-privacy.epsilon"]),
             ("noise_multipliers", "[1.0, 1.0, 1.0]", "[1.0, 1.0, 2.0]", &["-privacy.epsilon"]),
             ("clip", "1", "2", &[]),
+            ("sampling", "users", "examples", &["data.author=who"]),
             ("schedule", "linear", "cosine", &[]),
             ("schedule", "linear", "cosine", &["privacy.local.release=fresh"]),
             ("step_distance", "2", "3", &["privacy.schedule=linear"]),

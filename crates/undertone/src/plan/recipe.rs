@@ -73,6 +73,8 @@ pub struct PublicFacts {
     pub epsilon: Option<f64>,
     /// Number of privacy units in the training file.
     pub units: u64,
+    /// Number of units, or of examples, from which steps sample.
+    pub sampled: u64,
     /// Number of trainable parameters; `None` if the model is not available.
     pub parameters: Option<u64>,
     /// The task.
@@ -99,7 +101,7 @@ pub fn recipe(facts: &PublicFacts) -> Choices {
     });
     let learning_rate = match (full, facts.private) {
         (true, false) => rates.full,
-        (true, true) => rates.full * of_batch(private_batch(facts.units)),
+        (true, true) => rates.full * of_batch(private_batch(facts.sampled)),
         (false, false) => rates.few,
         (false, true) => rates.few * rise(facts),
     };
@@ -109,9 +111,9 @@ pub fn recipe(facts: &PublicFacts) -> Choices {
         clip: Clip::Flat(clip),
         epochs: if facts.private { private_epochs(facts) } else { NON_PRIVATE_EPOCHS },
         batch: if facts.private {
-            private_batch(facts.units)
+            private_batch(facts.sampled)
         } else {
-            NON_PRIVATE_BATCH.min(facts.units.max(1))
+            NON_PRIVATE_BATCH.min(facts.sampled.max(1))
         },
         learning_rate: match facts.private {
             true => learning_rate * of_optimizer(optimizer),
@@ -154,15 +156,15 @@ pub fn delta(units: u64) -> f64 {
 /// The number of epochs that gives the target number of steps.
 fn private_epochs(facts: &PublicFacts) -> u32 {
     let steps = if facts.gpu { STEPS.gpu } else { STEPS.cpu };
-    let wanted = (steps * private_batch(facts.units)).div_ceil(facts.units.max(1));
+    let wanted = (steps * private_batch(facts.sampled)).div_ceil(facts.sampled.max(1));
     wanted.clamp(PRIVATE_EPOCHS.0, PRIVATE_EPOCHS.1) as u32
 }
 
 /// The factor by which the learning rate exceeds that for the target number of steps on a GPU: the
 /// square root of the ratio by which there are fewer steps, rounded to a tenth for readability.
 fn rise(facts: &PublicFacts) -> f64 {
-    let batch = private_batch(facts.units);
-    let steps = (facts.units / batch).max(1) * u64::from(private_epochs(facts));
+    let batch = private_batch(facts.sampled);
+    let steps = (facts.sampled / batch).max(1) * u64::from(private_epochs(facts));
     let rise = (STEPS.gpu as f64 / steps as f64).sqrt().clamp(1.0, 2.0);
     (rise * 10.0).round() / 10.0
 }
@@ -188,6 +190,7 @@ mod tests {
             private: true,
             epsilon: Some(8.0),
             units,
+            sampled: units,
             parameters: Some(100_000),
             task: TaskName::Classification,
             tuning: Tuning::Lora(LoraSettings::default()),

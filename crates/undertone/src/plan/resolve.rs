@@ -34,8 +34,8 @@ impl Plan {
         }
         if written.method().is_local() {
             // Only δ is open, and it depends only on the number of units.
-            let units = public_units(written)?;
-            let facts = PublicFacts { units, ..draft_facts(written, device) };
+            let (units, sampled) = public_numbers(written)?;
+            let facts = PublicFacts { units, sampled, ..draft_facts(written, device) };
             let plan = Self::check(written.complete(&recipe(&facts))?)?;
             return Ok(ResolvedPlan { plan, chosen });
         }
@@ -47,8 +47,8 @@ impl Plan {
     /// Like [`Plan::resolve`], for a model that is not available: the recipe does not use its
     /// number of parameters, and the base model is assumed to have the head that its task needs.
     pub fn resolve_without_model(written: &WrittenRun, device: &Device) -> Result<Self> {
-        let units = public_units(written)?;
-        let facts = PublicFacts { units, ..draft_facts(written, device) };
+        let (units, sampled) = public_numbers(written)?;
+        let facts = PublicFacts { units, sampled, ..draft_facts(written, device) };
         Self::check(written.complete(&recipe(&facts))?)
     }
 
@@ -59,12 +59,15 @@ impl Plan {
     }
 }
 
-/// The number of units that the recipe may use: the declared number, or that of the training file.
-fn public_units(written: &WrittenRun) -> Result<u64> {
-    match written.declared_units() {
-        Some(units) => Ok(units),
-        None => Ok(units_of(written.data())?.units as u64),
+/// The number of units that the recipe may use, the declared number or that of the training file,
+/// and the number of units or examples that steps sample.
+fn public_numbers(written: &WrittenRun) -> Result<(u64, u64)> {
+    if let Some(units) = written.declared_units() {
+        return Ok((units, units));
     }
+    let UnitCount { units, examples, .. } = units_of(written.data())?;
+    let sampled = if written.samples_units() { units } else { examples };
+    Ok((units as u64, sampled as u64))
 }
 
 /// The number of units and rows of the training file.
@@ -93,6 +96,7 @@ fn draft_facts(written: &WrittenRun, device: &Device) -> PublicFacts {
         private: written.method() != MethodName::None,
         epsilon: written.epsilon(),
         units: UNITS,
+        sampled: UNITS,
         parameters: None,
         task: written.data().task,
         tuning: written.tuning().cloned().unwrap_or_else(usual_tuning),
@@ -131,6 +135,6 @@ fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
     }
     model.apply_tuning(&tuning, 0)?;
     let (trainable, _) = model.parameters.count();
-    let units = public_units(written)?;
-    Ok(PublicFacts { units, parameters: Some(trainable as u64), tuning, ..draft })
+    let (units, sampled) = public_numbers(written)?;
+    Ok(PublicFacts { units, sampled, parameters: Some(trainable as u64), tuning, ..draft })
 }

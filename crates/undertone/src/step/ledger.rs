@@ -41,6 +41,7 @@ impl Recorded {
     pub fn covers(&self, noise_multiplier: f64) -> Result<()> {
         let recorded = match self.event {
             Event::PoissonGaussian { noise_multiplier, .. }
+            | Event::MixtureOfGaussians { noise_multiplier, .. }
             | Event::Gaussian { noise_multiplier, .. } => noise_multiplier,
             _ => f64::INFINITY,
         };

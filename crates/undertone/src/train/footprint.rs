@@ -15,7 +15,7 @@ use crate::tensor::unused_room;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use undertone_accounting::{Accountant, Adjacency, Composition, Event, epsilon};
+use undertone_accounting::{Accountant, Adjacency, Composition, epsilon};
 use undertone_run::Resolved;
 
 /// Number of samples from which the steps with the largest micro-batches are chosen.
@@ -101,13 +101,12 @@ pub fn exercise(
 /// Computes ε of the plan, as the run does after each epoch: the accountant's transforms need
 /// memory in addition to what the allocator keeps from a step.
 fn compute_epsilon(plan: &Plan, resolved: &Resolved) -> Result<()> {
-    let (Some(delta), Some(sampling_rate)) = (plan.delta(), resolved.sampling_rate) else {
+    let (Some(delta), Some(_)) = (plan.delta(), resolved.sampling_rate) else {
         return Ok(());
     };
     let mut planned = Composition::new(Adjacency::AddRemove);
     for &noise_multiplier in &resolved.noise_multipliers {
-        let event = Event::PoissonGaussian { noise_multiplier, sampling_rate };
-        planned.push(event, resolved.steps_per_epoch);
+        planned.push(resolved.step(noise_multiplier), resolved.steps_per_epoch);
     }
     epsilon(&planned, delta, Accountant::Auto)?;
     Ok(())

@@ -5,7 +5,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::method::{self, Prepared, TrainingEvent};
 use crate::noise::Secret;
-use crate::plan::{Method, Plan};
+use crate::plan::{Method, Plan, Population};
 use crate::synthesize;
 use crate::tensor::Device;
 use undertone_run::{ParameterCounts, Resolved};
@@ -28,11 +28,15 @@ pub fn load(
     data: Option<Dataset>,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<(Prepared, Resolved)> {
-    let prepared = Prepared::load(plan, secret, device, data)?;
+    let mut prepared = Prepared::load(plan, secret, device, data)?;
     let classes = prepared.model.network.head.out.outputs;
-    let units = plan.units(prepared.data.units);
-    check_batch(plan, units)?;
-    let resolved = method::calibrate(plan, units, classes)?;
+    let population = Population::of(plan, &prepared.data);
+    check_batch(plan, population.units)?;
+    let resolved = method::calibrate(plan, population, classes)?;
+    if resolved.examples.is_some() {
+        // Users have no more examples than the accountant assumes.
+        prepared.data = prepared.data.into_single_examples()?;
+    }
     synthesize::check_noise(&prepared, &resolved)?;
     let (trainable, total) = prepared.model.parameters.count();
     callback(TrainingEvent::Loaded {
@@ -50,7 +54,12 @@ pub fn load(
 /// examples.
 fn check_batch(plan: &Plan, units: usize) -> Result<()> {
     let batch = plan.training.batch;
-    let of_users = plan.data.author.is_some() && matches!(plan.method, Method::Central(_));
+    let of_users = match &plan.method {
+        Method::Central(central) => {
+            plan.data.author.is_some() && central.examples_per_user.is_none()
+        }
+        _ => false,
+    };
     if of_users && batch > units as u64 {
         return Err(Error::plan(format!(
             "training.batch is {batch}, but must be at most the number of users, {units}: with \

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::method::Prepared;
 use crate::method::central;
 use crate::noise::Secret;
-use crate::plan::{Method, Plan};
+use crate::plan::{Method, Plan, Population};
 use crate::tensor::Device;
 use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Composition, Threat, Unit};
@@ -49,13 +49,20 @@ pub fn planned_cost(plan: &Plan) -> Result<PlannedCost> {
             "{what} has no guarantee, so no budget allows it; leave it out, or leave --register out"
         )));
     }
+    if central.examples_per_user.is_some() {
+        return Err(Error::plan(
+            "with --register, the cost must be known before the data are read, and \
+             privacy.sampling = \"examples\" takes the number of examples from the training file; \
+             leave one of them out",
+        ));
+    }
     let Some(units) = plan.declared_units() else {
         return Err(Error::plan(
             "with --register, the cost must be known before the data are read: declare the number \
              of units in the register (register add --units) or in privacy.units",
         ));
     };
-    let resolved = central.calibrate(&plan.training, units as usize)?;
+    let resolved = central.calibrate(&plan.training, (units as usize).into())?;
     Ok(PlannedCost {
         unit: crate::method::unit(plan),
         threat: Threat::Central,
@@ -75,7 +82,8 @@ pub fn planned_releases(plans: &[&Plan]) -> Result<Vec<(Terms, Composition)>> {
     let prepared = Prepared::load(first, &Secret::from_seed(0), &Device::Cpu, None)?;
     let planned = |plan: &&Plan| match &plan.method {
         Method::Central(central) => {
-            let resolved = central.calibrate(&plan.training, plan.units(prepared.data.units))?;
+            let resolved =
+                central.calibrate(&plan.training, Population::of(plan, &prepared.data))?;
             Ok(central::planned(plan, central, &prepared, &resolved))
         }
         _ => Err(Error::plan("this is for the methods of central DP, which perturb gradients")),

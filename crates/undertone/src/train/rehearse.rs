@@ -15,7 +15,7 @@ use crate::method::{self, Prepared, TrainingEvent};
 use crate::model::folder::{LoadOptions, load as load_model, locate};
 use crate::model::{Model, TaskHead};
 use crate::noise::{Noise, Secret};
-use crate::plan::{Method, Plan, units_of};
+use crate::plan::{Method, Plan, Population, units_of};
 use crate::step::{Cost, Learner, Protection, StepSettings};
 use crate::tensor::Device;
 use std::time::{Duration, Instant};
@@ -101,22 +101,29 @@ pub fn rehearse_model(plan: &Plan, device: &Device, typical: Option<usize>) -> R
     }
     check_head(&model, &plan.model.tuning)?;
     model.apply_tuning(&plan.model.tuning, 0)?;
-    let resolved = method::calibrate(plan, plan.units(count.units), classes)?;
+    let resolved = method::calibrate(plan, Population::counted(plan, &count), classes)?;
     model.to_device(&device)?;
     model.recompute = plan.compute.recompute;
     if plan.model.tuning.leaves_base() && !matches!(plan.method, Method::Local(_)) {
         model.round_frozen()?;
     }
-    // Authors have several rows, up to the maximum.
-    let rows = count.rows.min(count.units * plan.data.most_per_author);
-    let per_unit = rows as f64 / count.units.max(1) as f64;
-    let size = Size { rows: count.rows, units: count.units, per_unit, texts: None };
+    let size = match resolved.examples {
+        Some(examples) => {
+            Size { rows: count.rows, units: examples.number, per_unit: 1.0, texts: None }
+        }
+        None => {
+            // Authors have several rows, up to the maximum.
+            let per_unit = count.examples as f64 / count.units.max(1) as f64;
+            Size { rows: count.rows, units: count.units, per_unit, texts: None }
+        }
+    };
     rehearsal(plan, model, resolved, size, typical, gpu_memory)
 }
 
 /// The size of the training file.
 struct Size {
     rows: usize,
+    /// Number of units, or of examples that are sampled one by one.
     units: usize,
     /// Mean number of examples per unit.
     per_unit: f64,
@@ -141,7 +148,7 @@ fn rehearsal(
     let steps = resolved.steps_per_epoch * u64::from(plan.training.epochs);
     let units_of_step = match resolved.sampling_rate {
         // A declared number of units may be far from the true number.
-        Some(_) => plan.training.batch as f64 * size.units as f64 / resolved.units as f64,
+        Some(_) => plan.training.batch as f64 * size.units as f64 / resolved.sampled() as f64,
         None => plan.training.batch.min(size.units as u64) as f64,
     };
     let timing = match plan.method {

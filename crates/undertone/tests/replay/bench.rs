@@ -302,13 +302,18 @@ impl Allowed {
                 // The old and the new vector may point in opposite directions.
                 Adjacency::ReplaceOne => 2.0 / noise_multiplier,
             },
+            Event::MixtureOfGaussians { noise_multiplier, examples_per_user, .. } => {
+                examples_per_user as f64 / noise_multiplier
+            }
             _ => 0.0,
         }
     }
 
     /// The largest distance relative to the allowed one.
     fn worst(&self, distances: &BTreeMap<ReleaseId, f64>) -> f64 {
-        let is_sampled = |event: &&Event| matches!(event, Event::PoissonGaussian { .. });
+        let is_sampled = |event: &&Event| {
+            matches!(event, Event::PoissonGaussian { .. } | Event::MixtureOfGaussians { .. })
+        };
         let sampled: Vec<&Event> = self.events.iter().filter(is_sampled).collect();
         let has_map = distances.contains_key(&ReleaseId::RelevanceMap);
         let adapted = distances.keys().filter(|r| matches!(r, ReleaseId::Adaptation(_))).count();

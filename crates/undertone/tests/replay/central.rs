@@ -157,6 +157,40 @@ fn no_user_moves_a_step_by_more_than_its_bound() {
     }
 }
 
+/// If examples are sampled one by one, a user moves a step by at most one bound for each of
+/// `most_per_author` examples: replacing equal examples by others moves it by at most twice that, and
+/// by as many times the distance of one example as the user has examples. (The number of examples is
+/// public, so both data sets have as many.)
+#[test]
+fn no_user_moves_a_step_by_more_than_the_bounds_of_all_examples() {
+    let bench = Bench::new("bert-classification");
+    let base = rows(30);
+    let user = |label| {
+        let row = Row { text: "good film".to_owned(), label, who: "z".to_owned() };
+        [&base[..], &vec![row; 7]].concat()
+    };
+    let neighbors = Neighbors { name: "a user", one: user("good"), other: user("bad") };
+    for clip in ["0.1", "\"automatic\"", "{ per_layer = 0.2 }"] {
+        // Relative to the bound of all examples. Every example of the file is in every step.
+        let distance = |most: usize| {
+            let data = format!("author = \"who\"\nmost_per_author = {most}\n");
+            let privacy = format!(
+                "noise_multiplier = 2.0\ndelta = 1e-3\nmethod = \"dp-sgd\"\nsampling = \
+                 \"examples\"\nclip = {clip}"
+            );
+            let batch = format!("batch = {}", 10 * most.min(3) + most);
+            let plan = bench.plan("classification", "\"full\"", &data, &privacy, &batch);
+            let outcome = bench.compare(&plan, &neighbors, 1, &Arithmetic::cpu().device);
+            assert!(outcome.different.is_empty(), "{clip}: {:?}", outcome.different);
+            assert!((0.5..=2.0001).contains(&outcome.worst), "{clip}: {}", outcome.worst);
+            outcome.worst
+        };
+        let (one, many) = (distance(1), distance(4));
+        println!("{clip}: {one:.5} of the bound with one example, {many:.5} with four");
+        assert!((many / one - 1.0).abs() < 0.1, "{clip}: {one} {many}");
+    }
+}
+
 /// Weights near the largest f32 make the gradient of one unit overflow. The unit counts as zero and
 /// must not affect the gradients of the others.
 #[test]

@@ -4,15 +4,25 @@
 use super::adaptive_clip::count_std;
 use super::plan::{AllocationPlan, Budget, CentralPlan, MapSource};
 use crate::error::{Error, Result};
+use crate::plan::Population;
 use crate::synthesize::StatisticsPlan;
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::schedule::Passes;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, epsilon};
-use undertone_run::{Clip, Resolved, TrainingSection};
+use undertone_run::{Clip, Resolved, SampledExamples, TrainingSection};
 
 impl CentralPlan {
-    /// Calibrates the plan for a given number of privacy units.
-    pub fn calibrate(&self, training: &TrainingSection, units: usize) -> Result<Resolved> {
+    /// Calibrates the plan for a given number of privacy units and examples.
+    pub fn calibrate(
+        &self,
+        training: &TrainingSection,
+        population: Population,
+    ) -> Result<Resolved> {
+        let units = population.units;
+        let examples = self
+            .examples_per_user
+            .map(|per_user| SampledExamples { number: population.examples, per_user });
+        let sampled = examples.map_or(units, |examples| examples.number);
         let before = match self.statistics_event()? {
             Some(event) => Some(event),
             None => self.map_event(units)?,
@@ -21,7 +31,8 @@ impl CentralPlan {
         let passes = Passes {
             before,
             beside,
-            ..Passes::over(units as u64, training.batch, training.epochs)?
+            examples_per_user: self.examples_per_user,
+            ..Passes::over(sampled as u64, training.batch, training.epochs)?
         };
         if let Some(bands) = self.bands {
             return self.calibrate_blocks(&passes, training, units, bands as u64);
@@ -36,11 +47,12 @@ impl CentralPlan {
                 vec![noise; training.epochs as usize]
             }
         };
-        self.count_std(&noise_multipliers, passes.sampling_rate * units as f64)?;
+        self.count_std(&noise_multipliers, passes.sampling_rate * sampled as f64)?;
         Ok(Resolved {
             units,
             steps_per_epoch: passes.steps_per_epoch,
             sampling_rate: Some(passes.sampling_rate),
+            examples,
             noise_multipliers,
             adaptation: None,
             before,
@@ -87,6 +99,7 @@ impl CentralPlan {
             units,
             steps_per_epoch: passes.steps_per_epoch,
             sampling_rate: Some(sampling_rate),
+            examples: None,
             noise_multipliers: vec![noise; training.epochs as usize],
             adaptation: None,
             before: None,

@@ -6,7 +6,7 @@ use crate::method::Prepared;
 use crate::method::ledger::{assumptions, mode, unit};
 use crate::plan::Plan;
 use undertone_accounting::ledger::Terms;
-use undertone_accounting::{Accountant, Adjacency, Composition, Event, Part, Threat, epsilon};
+use undertone_accounting::{Accountant, Adjacency, Composition, Part, Threat, epsilon};
 use undertone_run::{Claim, Resolved};
 
 /// What the guarantee of metrics on private validation data assumes.
@@ -14,21 +14,15 @@ const OF_METRICS: &str = "rounding in f32 and bf16 arithmetic, through which one
                           validation file changes the last digits of the predictions for others, \
                           does not change their metrics";
 
-/// The accounting event of one step.
-pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
-    let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
-    Event::PoissonGaussian { noise_multiplier, sampling_rate }
-}
-
 /// All releases of a run in proved mode, in ledger order.
 pub fn planned_releases(plan: &CentralPlan, resolved: &Resolved) -> Vec<Part> {
     if let (Some(_), Some(&noise)) = (plan.bands, resolved.noise_multipliers.first()) {
         let steps = resolved.steps_per_epoch * resolved.noise_multipliers.len() as u64;
-        return vec![Part { event: step_event(resolved, noise), count: plan.entries(steps) }];
+        return vec![Part { event: resolved.step(noise), count: plan.entries(steps) }];
     }
     let before = before_the_steps(resolved);
     let steps = resolved.noise_multipliers.iter().map(|&noise| {
-        let event = step_event(resolved, noise);
+        let event = resolved.step(noise);
         Part { event, count: resolved.steps_per_epoch }
     });
     before.chain(steps).collect()
@@ -61,7 +55,7 @@ pub fn terms(
         false => nominal,
         true => round_down(central.least_noise_multiplier(nominal)),
     };
-    let step = Part { event: step_event(resolved, least), count: 1 };
+    let step = Part { event: resolved.step(least), count: 1 };
     let mut assumptions = assumptions(plan, resolved, prepared, Vec::new());
     if resolved.evaluation.is_some() {
         assumptions.push(OF_METRICS.to_owned());
@@ -93,7 +87,7 @@ pub fn terms(
 pub fn claim(resolved: &Resolved, delta: f64) -> Result<Claim> {
     let mut nominal = Composition::new(Adjacency::AddRemove);
     for &noise in &resolved.noise_multipliers {
-        nominal.push(step_event(resolved, noise), resolved.steps_per_epoch);
+        nominal.push(resolved.step(noise), resolved.steps_per_epoch);
     }
     let epsilon = epsilon(&nominal, delta, Accountant::Auto)?.epsilon.upper;
     Ok(Claim { epsilon, delta })

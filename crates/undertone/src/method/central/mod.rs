@@ -55,7 +55,7 @@ use crate::plan::Plan;
 use crate::step::{AllocationMethod, Cost, Learner, Protection, RunLedger, Step};
 use crate::synthesize;
 use evaluation::RecordedMetrics;
-use ledger::{claim, planned_releases, round_down, step_event, terms};
+use ledger::{claim, planned_releases, round_down, terms};
 use relevance::ComputedMap;
 use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Adjacency, Composition, Guarantee, Part};
@@ -122,7 +122,7 @@ impl Central {
         let bands = plan.bands.unwrap_or(1);
         // Based on the public number of units, which differs from the true number if it was
         // declared.
-        let expected_units = sampling_rate * resolved.units as f64 / bands as f64;
+        let expected_units = sampling_rate * resolved.sampled() as f64 / bands as f64;
         let public = prepared.public.importance.as_ref().map(|examples| PublicGradients {
             model: &prepared.model,
             examples,
@@ -239,7 +239,7 @@ impl Procedure for Central {
         // The entry of the block that contains the step; without correlated noise, that of the step
         // itself.
         let index = self.releases_before() + self.plan.entries(step.settings().number + 1) - 1;
-        let event = step_event(&self.resolved, noise_multiplier);
+        let event = self.resolved.step(noise_multiplier);
         let recorded = self.ledger.record(index, event, 1)?;
         learner.release(sum, step, Cost::Recorded(recorded))
     }

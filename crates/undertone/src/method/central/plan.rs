@@ -9,6 +9,7 @@ use crate::method::schedule::Schedule;
 use crate::plan::check::delta;
 use crate::synthesize::StatisticsPlan;
 use std::path::{Path, PathBuf};
+use undertone_accounting::limits;
 use undertone_run::{
     ActivationRule, AdaclipSection, AnadpSection, Clip, ImportanceForm, ImportanceSource,
     InitialRelevance, MethodName, ModeName, RelevanceRule, RelevanceSource, RunFile, Tuning,
@@ -24,6 +25,9 @@ pub struct CentralPlan {
     /// The calibration target of the noise.
     pub budget: Budget,
     pub delta: f64,
+    /// Maximum number of examples of a user, if steps sample examples one by one; `None` if they
+    /// sample units.
+    pub examples_per_user: Option<u64>,
     /// Number of bands of correlated noise; `None` if the steps' noise is independent.
     pub bands: Option<usize>,
     /// The release of statistics for synthetic rows, before the first step.
@@ -153,6 +157,23 @@ impl CentralPlan {
                  \"automatic\"",
             ));
         }
+        let samples_examples = !privacy.sampling.is_users();
+        if samples_examples && matches!(privacy.clip, Clip::Adaptive(_)) {
+            return Err(Error::plan(
+                "privacy.sampling = \"examples\" needs one clipping norm for all steps; give a \
+                 number or \"automatic\" in place of { adaptive = … }",
+            ));
+        }
+        let examples_per_user = samples_examples.then_some(file.data.most_per_author as u64);
+        if let Some(most) = examples_per_user
+            && !limits::EXAMPLES_PER_USER.contains(&most)
+        {
+            return Err(Error::plan(format!(
+                "data.most_per_author is {most}, but must be at most {} with privacy.sampling = \
+                 \"examples\"",
+                limits::EXAMPLES_PER_USER.end()
+            )));
+        }
         let bands = privacy.correlation.map(|correlation| correlation.bands);
         if bands.is_some() && !Schedule::of(privacy).is_uniform() {
             return Err(Error::plan(
@@ -171,7 +192,16 @@ impl CentralPlan {
         let every = file.evaluation.every;
         let evaluation = file.evaluation.epsilon.map(|epsilon| EvaluationPlan { epsilon, every });
         let (clip, delta) = (privacy.clip, delta(file)?);
-        let plan = Self { allocation, clip, budget, delta, bands, statistics, evaluation };
+        let plan = Self {
+            allocation,
+            clip,
+            budget,
+            delta,
+            examples_per_user,
+            bands,
+            statistics,
+            evaluation,
+        };
         plan.check_statistics()?;
         Ok(plan)
     }

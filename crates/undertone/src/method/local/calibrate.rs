@@ -72,6 +72,7 @@ impl LocalPlan {
             units,
             steps_per_epoch: (units as u64).div_ceil(training.batch).max(1),
             sampling_rate: None,
+            examples: None,
             noise_multipliers: planned.noise_multipliers.clone(),
             adaptation,
             before,
@@ -140,13 +141,14 @@ impl LocalPlan {
         let gradients = CentralPlan {
             allocation: AllocationPlan::DpSgd,
             clip: Clip::Automatic,
+            examples_per_user: None,
             bands: None,
             statistics: None,
             evaluation: None,
             budget: Budget::Epsilon { epsilon, schedule: self.schedule },
             delta: self.delta,
         };
-        Ok(gradients.calibrate(training, units)?.noise_multipliers)
+        Ok(gradients.calibrate(training, units.into())?.noise_multipliers)
     }
 
     /// ε from the papers' own accounting, plus that of the labels' randomized response and of a

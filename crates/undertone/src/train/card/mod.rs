@@ -197,6 +197,9 @@ fn training(summary: &Summary) -> String {
             ),
         ),
     ];
+    if let Some(examples) = resolved.examples {
+        rows.push(("sampling", examples.to_string()));
+    }
     let mut noise: Vec<String> =
         resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
     noise.dedup();
