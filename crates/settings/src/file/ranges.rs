@@ -94,7 +94,7 @@ impl RunFile {
             None => {}
         }
         if let Some(gain) = training.filter_gain
-            && !(gain >= SMALLEST && gain < 1.0)
+            && !(SMALLEST..1.0).contains(&gain)
         {
             return Err(Error::run_file(format!(
                 "training.filter_gain is {}, but must be at least {} and below 1",
