@@ -91,7 +91,10 @@ impl Init {
         let allowed = limits::LEAST_EPSILON..=limits::EPSILON;
         if !allowed.contains(&self.epsilon) {
             let (least, most) = (allowed.start(), allowed.end());
-            return Err(Failure::arguments(format!("--epsilon must be from {least} to {most}")));
+            return Err(Failure::arguments(format!(
+                "--epsilon is {}, but must be from {least} to {most}",
+                self.epsilon
+            )));
         }
         let format = format_of(&self.data, None)?;
         let names = read::nested_columns(&self.data, format)?;
