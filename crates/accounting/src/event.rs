@@ -51,8 +51,8 @@ pub enum Event {
         /// Probability that each unit is in the sample, in (0, 1].
         sampling_rate: f64,
     },
-    /// Mixture-of-Gaussians mechanism: a sum of clipped vectors over a Poisson sample of *examples*,
-    /// plus N(0, σ²I), where the unit is a user with several examples.
+    /// Mixture-of-Gaussians mechanism: a sum of clipped vectors over a Poisson sample of
+    /// *examples*, plus N(0, σ²I), where the unit is a user with several examples.
     ///
     /// Each example is sampled independently with the sampling rate; its vector has norm at most 1.
     /// Only under add-remove adjacency. The proof is in `pld/PROOFS.md`, section 2.1.

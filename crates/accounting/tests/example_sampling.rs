@@ -343,13 +343,13 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
 #[test]
 fn noise_is_calibrated_to_the_user() {
     let passes = Passes { examples_per_user: Some(8), ..Passes::over(20_000, 200, 3).unwrap() };
-    let found = shaped(Shape::Uniform, &passes, 1.0, 2.0, 1e-6).unwrap();
-    let upper = found.answer.epsilon.upper;
+    let schedule = shaped(Shape::Uniform, &passes, 1.0, 2.0, 1e-6).unwrap();
+    let upper = schedule.answer.epsilon.upper;
     assert!(upper <= 2.0 && upper > 1.99, "{upper}");
     let of_one = Passes { examples_per_user: None, ..passes };
     let less = shaped(Shape::Uniform, &of_one, 1.0, 2.0, 1e-6).unwrap();
-    assert!(found.noise_multipliers[0] > 2.0 * less.noise_multipliers[0]);
-    assert!(found.noise_multipliers[0] < 8.0 * less.noise_multipliers[0]);
+    assert!(schedule.noise_multipliers[0] > 2.0 * less.noise_multipliers[0]);
+    assert!(schedule.noise_multipliers[0] < 8.0 * less.noise_multipliers[0]);
 }
 
 #[test]

@@ -218,7 +218,8 @@ pub trait Procedure {
     }
 }
 
-/// Steps and calibrated noise multipliers for a given number of privacy units, examples and classes.
+/// Steps and calibrated noise multipliers for given numbers of privacy units, examples and
+/// classes.
 pub fn calibrate(
     plan: &Plan,
     population: impl Into<Population>,

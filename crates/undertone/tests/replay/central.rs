@@ -157,10 +157,9 @@ fn no_user_moves_a_step_by_more_than_its_bound() {
     }
 }
 
-/// If examples are sampled one by one, a user moves a step by at most one bound for each of
-/// `most_per_author` examples: replacing equal examples by others moves it by at most twice that, and
-/// by as many times the distance of one example as the user has examples. (The number of examples is
-/// public, so both data sets have as many.)
+/// If examples are sampled one by one, a user with k examples moves a step by at most k bounds, and
+/// by 2k if all of them are replaced. Equal examples come close to that: k of them move the step k
+/// times as far as one. (The number of examples is public, so both data sets have the same.)
 #[test]
 fn no_user_moves_a_step_by_more_than_the_bounds_of_all_examples() {
     let bench = Bench::new("bert-classification");
