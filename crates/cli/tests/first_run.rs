@@ -265,6 +265,7 @@ fn what_is_missing_or_misspelled_is_told_in_one_sentence() {
     refused(&undertone(&bench, &["init", "rows.tsv", "--epsilon", "-1", "--out", "n.toml"]), "-1");
     refused(&undertone(&bench, &["train", "run.toml", "--label", "a"]), "--set");
     refused(&undertone(&bench, &["train", "--resume"]), "--out DIR");
+    refused(&undertone(&bench, &["train", "run.toml", "--out", "rows.tsv"]), "is a file");
     succeeds(&bench, &["train", "run.toml", "--out", "done", "--set", "training.epochs=1"]);
     let resumed = ["train", "--resume", "--out", "done", "--epsilon", "2"];
     refused(&undertone(&bench, &resumed), "omit their flags");

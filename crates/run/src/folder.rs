@@ -399,6 +399,9 @@ impl std::ops::Deref for RunFolder {
 impl RunFolder {
     /// Creates and locks the folder of a new run. The folder may exist but must not contain a run.
     pub fn create(path: &Path) -> Result<Self> {
+        if path.is_file() {
+            return Err(Error::folder(path, "is a file; give the name of a folder"));
+        }
         fs::create_dir_all(path).map_err(Error::io(path))?;
         let folder = Self::lock_folder(path)?;
         if folder.plan().exists() || folder.ledger().exists() {

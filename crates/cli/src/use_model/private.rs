@@ -11,7 +11,9 @@ use undertone::model::layer::sanitizer::Rows;
 use undertone::model::sanitized::{SanitizerConfig, read_config};
 use undertone::noise::Secret;
 use undertone_accounting::ledger::{Ledger, Terms};
-use undertone_accounting::{Adjacency, Event, Guarantee, Mode, Part, Threat, Unit, gaussian};
+use undertone_accounting::{
+    Adjacency, Event, Guarantee, Mode, Part, Threat, Unit, gaussian, limits,
+};
 use undertone_run::ReleaseKind;
 
 /// Whether to perturb embeddings, and with which budget.
@@ -70,6 +72,13 @@ impl PrivateArguments {
             ));
         }
         let delta = self.delta.unwrap_or(1e-5);
+        let allowed = limits::LEAST_EPSILON..=limits::EPSILON;
+        if let Some(epsilon) = self.epsilon.filter(|epsilon| !allowed.contains(epsilon)) {
+            let (least, most) = (allowed.start(), allowed.end());
+            return Err(Failure::arguments(format!(
+                "--epsilon is {epsilon}, but must be from {least} to {most}"
+            )));
+        }
         let Some(sensitivity) = config.sensitivity() else {
             return Err(Failure::arguments(
                 "this model does not bound its embeddings, so noise cannot protect them",

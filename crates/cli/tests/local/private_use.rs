@@ -63,6 +63,10 @@ fn texts_are_predicted_in_private() {
     // Each text is computed separately, and a sanitizer out of range is refused before anything is
     // recorded.
     refused(&predict(&["--private", "--batch", "8"]), "--batch");
+    for epsilon in ["0", "-1", "nan", "1e300"] {
+        let flag = format!("--epsilon={epsilon}");
+        refused(&predict(&["--private", &flag, "--delta", "1e-5"]), "--epsilon is");
+    }
     let ledger = bench.path("said.jsonl.ledger.jsonl");
     let (paid, config) = (fs::read(&ledger).unwrap(), bench.path("run/adapter/sanitizer.json"));
     let kept = fs::read_to_string(&config).unwrap();
